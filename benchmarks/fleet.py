@@ -29,6 +29,7 @@ from benchmarks.servers.fleet_servers import FleetServer, owner_and_other
 from benchmarks.servers.joining import joined
 from benchmarks.servers.lookup_load import LookupLoad
 from benchmarks.servers.mix import mixed
+from benchmarks.servers.moves import moved
 from benchmarks.servers.outage import figure10
 from benchmarks.servers.routing import percentile, routed
 from benchmarks.servers.server import ServerError, target
@@ -114,6 +115,7 @@ PARTS: Final[Mapping[str, Callable[[Path, Namespace], Iterator[Ratio]]]] = {
     "adoption": adoption,
     "join": lambda folder, given: joined(folder, given.rounds),
     "mix": mix,
+    "moves": lambda folder, given: moved(folder, given.rounds),
     "figure10": lambda folder, given: figure10(folder),
     "routers": lambda folder, given: routed(folder, given.rounds, given.seconds),
 }

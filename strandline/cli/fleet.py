@@ -21,15 +21,29 @@ from fsview.store.sql.database_ring import DatabaseRing
 from fsview.store.sql.upkeep import forget as forget_table
 from fsview.store.sql.url import open_database, split_urls
 from strandline.cli.output import native_output_to_stderr
-from strandline.fleet.changes import add_mount, drain, remove_mount
-from strandline.fleet.mounts import Mount, MountTable
-from strandline.fleet.overview import as_text, mount_lines, mounts_overview, overview
+from strandline.fleet.changes import (
+    add_mount,
+    await_move,
+    drain,
+    plan_move,
+    remove_mount,
+    undo_move,
+)
+from strandline.fleet.mounts import Mount, MountTable, Move, MoveState
+from strandline.fleet.overview import (
+    as_text,
+    mount_lines,
+    mounts_overview,
+    move_line,
+    move_overview,
+    overview,
+)
 from strandline.fleet.planning.load import as_text as load_as_text
 from strandline.fleet.planning.load import by_group, capacities_of, checked_status, loads_of
 from strandline.fleet.planning.milp import open_solver
 from strandline.fleet.planning.placement import GroupCapacity, TableLoad
+from strandline.fleet.planning.plan import Proposal, plan
 from strandline.fleet.planning.plan import as_text as plan_as_text
-from strandline.fleet.planning.plan import plan
 from strandline.fleet.planning.simulation import (
     ENUMERATED_TABLES,
     MAX_GROUPS,
@@ -42,13 +56,15 @@ from strandline.fleet.planning.simulation import (
     simulate,
     simulate_racks,
 )
-from strandline.fleet.records import FleetRead, read_fleet
+from strandline.fleet.records import MOVES, FleetRead, read_fleet, read_moved
+from strandline.fleet.seats import Fleet
 from strandline.fleet.state.base import StateStore
 from strandline.fleet.state.url import StateUrl, open_state
 from strandline.server.api.pages import STATUS
 from strandline.server.http.authorization import read_token_file
 from strandline.server.log_format import escaped
 from strandline.settings.fleet import DEFAULT_GROUP
+from timeline.clock import SystemClock
 from timeline.errors import (
     BadAnswerError,
     ConfigError,
@@ -197,6 +213,98 @@ def _show_mounts(mounts: MountTable, as_json: bool) -> None:
     click.echo(f"all other tables: group {DEFAULT_GROUP}")
 
 
+@fleet.command("move")
+@click.argument("url")
+@click.argument("prefix")
+@click.argument("group")
+@click.option("--copies", type=int, help="As of mount add; else as they are mounted now.")
+@click.option("--depth", type=int, help="As of mount add; else as they are mounted now.")
+@click.option("--no-wait", is_flag=True, help="Return once it is ordered.")
+@AS_JSON
+def move_command(
+    url: str,
+    prefix: str,
+    group: str,
+    copies: int | None,
+    depth: int | None,
+    no_wait: bool,
+    as_json: bool,
+) -> None:
+    """Move the tables at and below PREFIX to the servers of GROUP in the fleet at URL.
+
+    PREFIX is a table's base path, or a directory above some, in any spelling. The fleet's leader
+    carries it out, also if this command ends: the servers of GROUP take the records of the tables,
+    then the path is mounted on GROUP, then its former servers close the tables. Fails if the move
+    was undone; moves says why.
+    """
+    with _refusals(), closing(_opened(url)) as state:
+        move = plan_move(state, prefix, group, copies, depth, now_ms=SystemClock().now_ms())
+        shown = (lambda _: None) if as_json else _show_move
+        shown(move)
+        if not no_wait:
+            move = await_move(state, move, shown)
+        if as_json:
+            click.echo(json.dumps(move_overview(Fleet(), move)))
+        _check_ended(move)
+
+
+@fleet.command("moves")
+@click.argument("url")
+@click.option(
+    "--undo",
+    type=int,
+    metavar="NUMBER",
+    help="Undo a move that is PLANNED or WARMING; forget one whose record can't be read.",
+)
+@AS_JSON
+def moves_command(url: str, undo: int | None, as_json: bool) -> None:
+    """Show the moves of tables in the fleet at URL: those under way, then the last that ended.
+
+    Of each the state, and the servers that it waits for.
+    """
+    with _refusals(), closing(_opened(url)) as state:
+        if undo is not None:
+            undo_move(state, undo, now_ms=SystemClock().now_ms())
+        found, (ended, _) = read_fleet(state), read_moved(state)
+    rows = [move_overview(found.fleet, each) for each in (*found.fleet.moves, *ended[::-1])]
+    unreadable = [why for key, why in found.unreadable.items() if key.startswith(f"{MOVES}/")]
+    if as_json:
+        click.echo(json.dumps({"moves": rows, "unreadable": unreadable}))
+        return
+    for line in (*map(move_line, _printable(rows)), *map(escaped, unreadable)):
+        click.echo(line)
+    if not (rows or unreadable):
+        click.echo("no table has moved yet")
+
+
+def _show_move(move: Move) -> None:
+    click.echo(move_line(_printable(move_overview(Fleet(), move))))
+
+
+def _check_ended(move: Move) -> None:
+    """Refuse a move that was undone."""
+    if move.state is MoveState.UNDONE:
+        raise FleetError(f"{move} is UNDONE, as {move.why}")
+
+
+def _apply(state: StateStore, proposal: Proposal, shown: Callable[[Move], object]) -> list[Move]:
+    """Carry out the moves of a plan, one after the other; return them.
+
+    Raises:
+        ConfigError: One can't be ordered, as the fleet has changed since.
+        FleetError: One was undone, or the store can't be reached.
+    """
+    done = []
+    for planned in proposal.moves:
+        now_ms = SystemClock().now_ms()
+        move = plan_move(state, planned.prefix, planned.destination, now_ms=now_ms)
+        shown(move)
+        move = await_move(state, move, shown)
+        _check_ended(move)
+        done.append(move)
+    return done
+
+
 @fleet.command()
 @click.argument("url")
 @click.option("--token-file", type=click.Path(), help="As serve's.")
@@ -228,17 +336,18 @@ def load(url: str, token_file: str | None, ca: str | None, as_json: bool) -> Non
 @click.option("--token-file", type=click.Path(), help="As serve's.")
 @click.option("--ca", help="As serve's --fleet-ca.")
 @click.option("--greedy", is_flag=True, help="Don't ask the solver.")
+@click.option("--apply", is_flag=True, help="Carry out the better proposal, as by move.")
 @AS_JSON
 def plan_command(
-    url: str, token_file: str | None, ca: str | None, greedy: bool, as_json: bool
+    url: str, token_file: str | None, ca: str | None, greedy: bool, apply: bool, as_json: bool
 ) -> None:
     """Propose which tables of the fleet at URL should move to another group, and say why.
 
     URL is that of serve's --fleet; all members are asked, as by load. Nothing moves as long as each
     group is below 60 % of a core for each of its servers, and 80 % of their memory. The solver
-    needs the extra strandline[plan]; --greedy does without. Nothing is changed.
+    needs the extra strandline[plan]; --greedy does without. Nothing is changed without --apply.
     """
-    with _refusals():
+    with _refusals(), ExitStack() as opened:
         solver = None if greedy else open_solver()
         statuses, found = _asked(url, token_file, ca)
         seats = {seat.url: seat.group for seat in found.fleet.seats if seat.url in statuses}
@@ -247,10 +356,15 @@ def plan_command(
         _check_served(tables, capacities)
         with native_output_to_stderr():
             made = plan(tables, capacities, solver=solver)
-    if as_json:
-        click.echo(json.dumps({**asdict(made), "better": made.better.algorithm}))
-    else:
-        click.echo("\n".join(map(escaped, plan_as_text(made).splitlines())))
+        if not as_json:
+            click.echo("\n".join(map(escaped, plan_as_text(made).splitlines())))
+        told = {**asdict(made), "better": made.better.algorithm}
+        if apply:
+            state = opened.enter_context(closing(_opened(url)))
+            moves = _apply(state, made.better, (lambda _: None) if as_json else _show_move)
+            told["moves"] = [move_overview(Fleet(), move) for move in moves]
+        if as_json:
+            click.echo(json.dumps(told))
 
 
 @fleet.command()

@@ -314,7 +314,7 @@ def warn_of_readers(path: str) -> None:
 
 def _join(fleet: FleetPart, parts: Parts) -> None:
     try:
-        fleet.start(parts.load, parts.views)
+        fleet.start(parts.load, parts.views, parts.forget_markers)
     except (ConfigError, FleetError) as exc:
         _close(fleet)
         message = _in_a_line(exc)

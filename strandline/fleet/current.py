@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from executor_proxy.seat_ring import DEFAULT, MAX_DEPTH, Layout, Seat, SeatRing, addresses
+from strandline.fleet.mounts import MoveState
+from strandline.fleet.moves import awaited, mounts_after
 from strandline.fleet.seats import Fleet
 from strandline.fleet.state.base import Cancel
 from strandline.settings.fleet import DEFAULT_GROUP
@@ -28,12 +31,15 @@ class KnownFleet:
         epoch: Number of changes of seats and mounts so far. Becoming vacant is no change.
         layout: How tables are placed if their mounts don't say.
         seats: The seats of all groups, by number; the vacant ones have no address.
+        after: The fleet once the moves have flipped whose tables their destination takes now;
+            ``None``: there is none.
     """
 
     fleet: Fleet = field(default_factory=Fleet)
     epoch: int = 0
     layout: Layout = DEFAULT
     seats: tuple[Seat, ...] = field(init=False)
+    after: KnownFleet | None = field(init=False, repr=False, compare=False)
     _rings: Mapping[str, SeatRing] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -41,6 +47,13 @@ class KnownFleet:
         rings = {name: SeatRing(seats, self.layout) for name, seats in self.fleet.rings.items()}
         object.__setattr__(self, "seats", self.fleet.ring)
         object.__setattr__(self, "_rings", rings)
+        object.__setattr__(self, "after", self._after())
+
+    def _after(self) -> KnownFleet | None:
+        if all(move.state is not MoveState.WARMING for move in self.fleet.moves):
+            return None
+        fleet = replace(self.fleet, mounts=mounts_after(self.fleet), moves=())
+        return KnownFleet(fleet, self.epoch, self.layout)
 
     def owners(self, table: str, partition: str | None = None) -> tuple[Seat, ...]:
         """Return the seats that have a table, those of its group.
@@ -92,10 +105,94 @@ class KnownFleet:
         """Whether each partition of a table has owners of its own."""
         return self.layout_of(table).depth == MAX_DEPTH
 
+    def takes(self, table: str, url: str) -> bool:
+        """Whether a move gives a table to a server soon, which has it open from now on."""
+        after = self.after
+        return after is not None and any(seat.url == url for seat in after.owners(table))
+
+    def followers(self, table: str) -> tuple[str, ...]:
+        """Return the servers to which a move gives a table soon, and that have taken its record."""
+        after = self.after
+        move = None if after is None else self.fleet.move(table)
+        if after is None or move is None:
+            return ()
+        late = {each.url for each in awaited(self.fleet, move)}
+        return tuple(seat.url for seat in after.owners(table) if seat.url and seat.url not in late)
+
+    def former(self, table: str, group: str) -> bool:
+        """Whether a table has moved away from a group a moment ago.
+
+        Its servers pass creations of markers on to those that have it now.
+        """
+        move = self.fleet.move(table)
+        return move is not None and move.has_flipped and move.source == group
+
+    def unaware(self, table: str, url: str, group: str, epoch: int | None) -> tuple[str, ...]:
+        """Return the servers for which a server must wait before it creates a table's markers.
+
+        These may still create some, as they don't know that the table has moved; they are the
+        living ones of its former group that haven't acknowledged it. Or it is the server itself:
+        the one that has passed the creation on knows more, and the table is another group's as far
+        as this one knows.
+
+        Args:
+            table: Text of the table's ``TableId``.
+            url: The server.
+            group: Its group.
+            epoch: The epoch of the server that has passed the creation on, if it said so.
+        """
+        if epoch is not None and epoch > self.epoch and self.group(table) != group:
+            return (url,)
+        move = self.fleet.move(table)
+        if move is None or move.state is not MoveState.FLIPPED or move.source == group:
+            return ()
+        return tuple(each.url for each in awaited(self.fleet, move))
+
+    def is_first(self, table: str, url: str) -> bool:
+        """Whether a server is the owner of a table, or next to owners that are away."""
+        return next((seat.url for seat in self.owners(table) if seat.url), None) == url
+
     def has_room_for(self, table: str) -> bool | None:
         """Whether a table is below the roots of its group; ``None`` if those aren't known."""
         group = self.fleet.group(self.group(table))
         return None if group is None else group.has_room_for(table)
+
+
+class Creations:
+    """The creations of markers that are under way at this server.
+
+    ``_ended`` guards them.
+    """
+
+    def __init__(self) -> None:
+        self._ended = threading.Condition()
+        self._tables: dict[object, str] = {}
+
+    @contextmanager
+    def of(self, table: str) -> Iterator[None]:
+        """Count one of a table, by the text of its ``TableId``, within the block."""
+        one = object()
+        with self._ended:
+            self._tables[one] = table
+        try:
+            yield
+        finally:
+            with self._ended:
+                del self._tables[one]
+                self._ended.notify_all()
+
+    def wait(self, concerns: Callable[[str], bool], within_s: float) -> bool:
+        """Wait until those that are under way now have ended; return whether they have.
+
+        Args:
+            concerns: Whether those of a table count.
+            within_s: How long to wait at most.
+        """
+        with self._ended:
+            now = [one for one, table in self._tables.items() if concerns(table)]
+            return self._ended.wait_for(
+                lambda: not any(one in self._tables for one in now), within_s
+            )
 
 
 class CurrentFleet:
@@ -113,6 +210,7 @@ class CurrentFleet:
         known: The fleet; replaced, never changed. A request reads it once.
         is_sure: Returns whether this server has renewed its membership lately.
         catch_up: Has the fleet read again soon.
+        creations: Of markers, at this server.
     """
 
     def __init__(self, url: str, layout: Layout = DEFAULT) -> None:
@@ -121,6 +219,7 @@ class CurrentFleet:
         self.known = KnownFleet(layout=layout)
         self.is_sure: Callable[[], bool] = lambda: True
         self.catch_up: Callable[[], object] = lambda: None
+        self.creations = Creations()
         self._heard = 0
         self._lock = threading.Lock()
         self._listeners: list[Callable[[KnownFleet], object]] = []

@@ -108,6 +108,7 @@ class Forwarder:
             its own. Never waits.
         epoch: Returns the epoch of the fleet that this server knows; 0: it hasn't joined.
         hear: Called with the epoch that another server knows. Never waits.
+        followers: Returns further servers that are notified of a table's changes. Never waits.
 
     Raises:
         ConfigError: ``ca_file`` isn't valid.
@@ -124,11 +125,13 @@ class Forwarder:
         is_spread: Callable[[str], bool] = lambda _: False,
         epoch: Callable[[], int] = lambda: 0,
         hear: Callable[[int], object] = lambda _: None,
+        followers: Callable[[str], Sequence[str]] = lambda _: (),
     ) -> None:
         self._url = url
         self._is_spread = is_spread
         self._epoch, self._hear = epoch, hear
         self._owners = owners
+        self._followers = followers
         self._token = None if token is None else token.encode("ascii")
         if ca_file is not None:
             tls_context(ca_file)
@@ -199,9 +202,15 @@ class Forwarder:
         return {EPOCH: str(epoch)} if epoch else {}
 
     def others(self, table: str) -> tuple[str, ...]:
-        """Return the other servers that have a table; none if this one isn't among its servers."""
+        """Return the other servers that have a table, or are about to get it.
+
+        None if this one isn't among its servers.
+        """
         urls = [seat.url for seat in self._owners(table, None) if seat.url]
-        return tuple(url for url in urls if url != self._url) if self._url in urls else ()
+        if self._url not in urls:
+            return ()
+        others = dict.fromkeys((*urls, *self._followers(table)))
+        return tuple(url for url in others if url != self._url)
 
     def is_owner(self, table: str) -> bool:
         """Whether this server has a table's first seat, and so is notified of the table's changes.

@@ -105,6 +105,7 @@ class Membership:
         self._sure_s, self._boot = dead_s * SURE_SHARE, boot
         self._warm_s = warm_s or 0.0
         self._is_warm = False
+        self._acks: dict[int, str] = {}
         self._seat_since_s: float | None = None
         self._known_since: int | None = None
         self._due = threading.Event()
@@ -175,6 +176,17 @@ class Membership:
             self._is_warm = True
             self._due.set()
 
+    def acknowledge(self, number: int, what: str) -> None:
+        """Have all members know what this server has done for a move; for any thread.
+
+        Args:
+            number: Of the move, one of ``current``'s fleet.
+            what: Name of a state, or ``strandline.fleet.moves.FAILED`` and the reason.
+        """
+        if self._acks.get(number) != what:
+            self._acks[number] = what
+            self._due.set()
+
     def interrupt(self) -> None:
         """Let ``start`` return soon without having joined; for a signal handler."""
         # No lock: the handler may have interrupted the thread that holds it.
@@ -226,7 +238,10 @@ class Membership:
                 logger.warning("records are fetched for more than %g s already", self._warm_s)
             if self._is_warm or is_late:
                 roster.become_ready()
+        roster.acknowledge(dict(self._acks))  # copied in one step
         fleet = roster.step(is_told=is_told)
+        for number in self._acks.keys() - {move.number for move in fleet.moves}:
+            self._acks.pop(number, None)
         seats = once_ready(fleet, roster.name).seats
         if not any(seat.holder == roster.name for seat in seats):
             self._seat_since_s = None

@@ -6,7 +6,8 @@ name by name, as ``TableId.normal`` spells them: ``s3://lake/a`` is above ``s3a:
 above ``s3://lake/ab``. Links aren't followed, as clients don't know those of the servers.
 
 A mount may place its tables in its own way: with other ``copies``, or ``depth`` 2, which spreads a
-huge table over its group.
+huge table over its group. A ``Move`` is a mount that is about to be written, or was a moment ago
+(``strandline.fleet.moves``).
 
 Source: Misra et al., *Scaling Distributed File Systems in Resource-Harvesting Datacenters*
 (DH-HDFS), section 3: the mount table of the state store. There a folder's rename or deletion
@@ -15,6 +16,7 @@ must respect it; here nothing is renamed.
 
 from __future__ import annotations
 
+import enum
 import re
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
@@ -79,6 +81,69 @@ class Mount:
     def path(self) -> str:
         """The path for people: a local path or a URL."""
         return TableId.of(self.prefix).base_path
+
+
+class MoveState(enum.Enum):
+    """How far a move is; what happens in each state: ``strandline.fleet.moves``."""
+
+    PLANNED = enum.auto()
+    WARMING = enum.auto()
+    FLIPPED = enum.auto()
+    DROPPING = enum.auto()
+    DONE = enum.auto()
+    UNDONE = enum.auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Tables that are on their way to another group.
+
+    Attributes:
+        number: Its identity; never used again.
+        mount: What gives the tables to their new group.
+        source: Name of the group that has had them.
+        state: How far it is.
+        mover: Which leader began to carry it out; ``""``: none yet.
+        began: Name of a state → when it began, epoch milliseconds of the clock of the server that
+            wrote it; for display only.
+        why: Why it was undone.
+    """
+
+    number: int
+    mount: Mount
+    source: str
+    state: MoveState = MoveState.PLANNED
+    mover: str = ""
+    began: tuple[tuple[str, int], ...] = ()
+    why: str = ""
+
+    @property
+    def prefix(self) -> str:
+        """See ``Mount.prefix``."""
+        return self.mount.prefix
+
+    @property
+    def destination(self) -> str:
+        """Name of the group that gets the tables."""
+        return self.mount.group
+
+    @property
+    def has_flipped(self) -> bool:
+        """Whether the tables belong to the destination already, and the source may not know it."""
+        return self.state in (MoveState.FLIPPED, MoveState.DROPPING)
+
+    def overlaps(self, prefix: str) -> bool:
+        """Whether it concerns tables at or below a path, by the text of its ``TableId``."""
+        return prefix in upwards(self.prefix) or self.prefix in upwards(prefix)
+
+    def entering(self, state: MoveState, now_ms: int, why: str = "") -> Move:
+        """Return the move in its next state."""
+        return replace(self, state=state, began=(*self.began, (state.name, now_ms)), why=why)
+
+    def __str__(self) -> str:
+        """Return the move for messages."""
+        path, groups = self.mount.path, f"from {self.source} to {self.destination}"
+        return f"move {self.number} of {path} {groups}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +222,19 @@ class MountTable:
             )
         return MountTable((*self.mounts, mount))
 
+    def moving(self, mount: Mount) -> MountTable:
+        """Return the table once a path belongs to the group of a mount.
+
+        The mount of the same path is replaced, or removed if the next one above says the same.
+
+        Raises:
+            ConfigError: There are too many.
+        """
+        others = MountTable(tuple(each for each in self.mounts if each.prefix != mount.prefix))
+        above = others.mount(mount.prefix)
+        what = (DEFAULT_GROUP, None, None) if above is None else _what(above)
+        return others if what == _what(mount) else MountTable((*others.mounts, mount))
+
     def removing(self, path: str) -> MountTable:
         """Return the table without the mount of a path, in any spelling.
 
@@ -168,6 +246,10 @@ class MountTable:
             allowed = ", ".join(mount.path for mount in self.mounts[:10]) or "none, as none is"
             raise ConfigError(f"the path {path!r} isn't mounted; allowed: {allowed}")
         return MountTable(tuple(mount for mount in self.mounts if mount.prefix != prefix))
+
+
+def _what(mount: Mount) -> tuple[str, int | None, int | None]:
+    return mount.group, mount.copies, mount.depth
 
 
 def normal_prefix(path: str) -> str:

@@ -7,9 +7,10 @@ from typing import Any, Final
 
 from executor_proxy.seat_ring import Layout
 from strandline.fleet.current import KnownFleet
-from strandline.fleet.mounts import MountTable
+from strandline.fleet.mounts import MountTable, Move
+from strandline.fleet.moves import awaited
 from strandline.fleet.records import FleetRead
-from strandline.fleet.seats import HeldSeat, Member
+from strandline.fleet.seats import Fleet, HeldSeat, Member
 from strandline.settings.fleet import DEFAULT_GROUP
 from timeline.storage.table_id import TableId
 
@@ -47,6 +48,7 @@ def overview(found: FleetRead, tables: Iterable[str] = ()) -> dict[str, Any]:
             for name in _groups(found)
         ],
         "mounts": mounts_overview(fleet.mounts),
+        "moves": [move_overview(fleet, move) for move in fleet.moves],
         "seats": [_seat_row(found, seat) for seat in fleet.seats],
         "waiting": [
             {
@@ -88,6 +90,7 @@ def as_text(told: dict[str, Any], name: str) -> str:
         roots = ", ".join(group["roots"]) or "unknown"
         lines.append(f"group {group['name']}: seats {group['seats']}, roots {roots}")
     lines += mount_lines(told["mounts"])
+    lines += map(move_line, told["moves"])
     rows = [_HEAD, *_seat_lines(told), *_waiting_lines(told)]
     width = max(len(row[1]) for row in rows)
     if len(rows) > 1:
@@ -124,6 +127,31 @@ def mount_lines(mounts: list[dict[str, Any]]) -> list[str]:
         + "".join(f", {name} {each[name]}" for name in ("copies", "depth") if each[name])
         for each in mounts
     ]
+
+
+def move_overview(fleet: Fleet, move: Move) -> dict[str, Any]:
+    """Return a move, under way or ended, as values for JSON."""
+    return {
+        "number": move.number,
+        "path": move.mount.path,
+        "source": move.source,
+        "destination": move.destination,
+        "state": move.state.name,
+        "began": dict(move.began),
+        "waits_for": [each.url for each in awaited(fleet, move)],
+        "why": move.why,
+    }
+
+
+def move_line(told: dict[str, Any]) -> str:
+    """Return what ``move_overview`` returned as a line of text."""
+    waits = ", ".join(told["waits_for"])
+    return (
+        f"move {told['number']} of {told['path']} from {told['source']} to {told['destination']}:"
+        f" {told['state']}"
+        + (f", waits for {waits}" if waits else "")
+        + (f", as {told['why']}" if told["why"] else "")
+    )
 
 
 def _groups(found: FleetRead) -> list[str]:

@@ -4,15 +4,18 @@
 | --- | --- |
 | ``epoch`` | ``schema`` of all records; ``epoch``, which grows with changes of seats and mounts |
 | ``members/NAME`` | a lease: ``url``, ``standby``, ``ready``, ``joined``, ``group``, a ``Load`` |
-| | the shared fields |
+| | the shared fields, ``acks`` (number of a move → what it has done for it) |
 | ``seats/NUMBER`` | ``holders``, ``url``, ``group`` |
 | ``groups/NAME`` | ``roots`` of all servers of the group |
 | ``mounts`` | ``mounts``: of each ``prefix``, ``group``, ``copies``, ``depth`` |
 | ``drained/NAME`` | of a member that gets no seat: ``url`` |
+| ``moves/NUMBER`` | of tables that are moving: ``prefix``, ``group``, ``copies``, ``depth``, |
+| | ``source``, ``state``, ``mover``, ``began``, ``why`` |
+| ``moved`` | ``moves``: the last ``MOST_MOVED`` moves that ended, with their ``number`` |
 
-A member, a seat or a group whose record can't be read is ignored: it does no more harm than a dead
-server. A server rewrites its own record and its group's, and the leader that of a seat. ``epoch``
-and ``mounts`` must be readable.
+A member, a seat, a group or a move whose record can't be read is ignored: it does no more harm than
+a dead server. A server rewrites its own record and its group's, and the leader that of a seat.
+``epoch`` and ``mounts`` must be readable.
 
 ``joined`` is the version at which the lease was created, and 0 until that is known: such a member
 doesn't count yet. The shared fields, equal at all members, are ``copies``, ``depth``, ``tokens``
@@ -27,6 +30,7 @@ can't join any more, as they would drop the groups of seats.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -36,9 +40,9 @@ from typing import Any, Final, TypeVar
 
 from executor_proxy.seat_ring import Layout
 from strandline.fleet.groups import Group, check_group, outer_roots
-from strandline.fleet.mounts import Mount, MountTable
+from strandline.fleet.mounts import Mount, MountTable, Move, MoveState
 from strandline.fleet.seats import Fleet, HeldSeat, Member
-from strandline.fleet.state.base import ABSENT, Put, StateStore, Versioned
+from strandline.fleet.state.base import ABSENT, MAX_VALUE_BYTES, Op, Put, StateStore, Versioned
 from strandline.settings.fleet import DEFAULT_GROUP
 from timeline.errors import (
     ConfigError,
@@ -48,6 +52,8 @@ from timeline.errors import (
     StateUnavailableError,
 )
 
+logger = logging.getLogger(__name__)
+
 SCHEMA: Final = 1
 GROUPS_SCHEMA: Final = 2
 EPOCH: Final = "epoch"
@@ -56,6 +62,11 @@ SEATS: Final = "seats"
 GROUPS: Final = "groups"
 MOUNTS: Final = "mounts"
 DRAINED: Final = "drained"
+MOVES: Final = "moves"
+MOVED: Final = "moved"
+MOST_MOVED: Final = 100
+"""Most moves that are remembered after their end."""
+MOST_ACKS: Final = 1000
 T = TypeVar("T")
 _SALT: Final = b"strandline fleet"
 _ROUNDS: Final = 100_000
@@ -176,6 +187,9 @@ def member_bytes(member: Member, load: Load | None = None) -> bytes:
             "token": member.token,
             "roots": member.roots,
             "group": member.group,
+            **(
+                {"acks": {str(number): what for number, what in member.acks}} if member.acks else {}
+            ),
             "tables": load.tables,
             "bytes": load.held_bytes,
         }
@@ -199,6 +213,79 @@ def mounts_bytes(mounts: MountTable) -> bytes:
         for each in mounts.mounts
     )
     return _bytes({"mounts": [{k: v for k, v in row.items() if v is not None} for row in rows]})
+
+
+def mounting(found: FleetRead, mounts: MountTable) -> tuple[Op, ...]:
+    """Return the operations that write the mounts, and begin an epoch.
+
+    Raises:
+        ConfigError: They are more than before, and too long.
+    """
+    value = mounts_bytes(mounts)
+    is_more = len(mounts.mounts) > len(found.fleet.mounts.mounts)
+    if is_more and len(value) > MAX_VALUE_BYTES // 2:
+        raise ConfigError(
+            f"the {len(mounts.mounts)} mounts take {len(value)} bytes; allowed:"
+            f" {MAX_VALUE_BYTES // 2}"
+        )
+    put = Put(MOUNTS, value, found.version(MOUNTS))
+    return put, next_epoch(found, has_groups=True)
+
+
+def move_key(number: int) -> str:
+    """Return the key of a move."""
+    return f"{MOVES}/{number}"
+
+
+def move_bytes(move: Move) -> bytes:
+    """Return the value of a move's key."""
+    return _bytes(_move_row(move))
+
+
+def moved_bytes(moves: Iterable[Move]) -> bytes:
+    """Return the value of ``MOVED``, of the last moves that fit.
+
+    Args:
+        moves: Moves that ended, the last one last.
+    """
+    rows = [{"number": move.number, **_move_row(move)} for move in moves][-MOST_MOVED:]
+    while len(value := _bytes({"moves": rows})) > MAX_VALUE_BYTES // 4:
+        rows = rows[1:]
+    return value
+
+
+def read_moved(state: StateStore) -> tuple[tuple[Move, ...], int]:
+    """Return the moves that ended, the last one last, and the version of their record.
+
+    Nothing depends on them: if the record can't be read, it is as if there were none.
+
+    Raises:
+        StateUnavailableError: The store can't be reached.
+    """
+    found = state.get(MOVED)
+    if found is None:
+        return (), ABSENT
+    try:
+        rows = _field(MOVED, _object(MOVED, found.value), "moves", list)
+        return tuple(_move_in(MOVED, row.get("number"), row) for row in rows), found.version
+    except (AttributeError, ConfigError, FleetError) as error:
+        logger.warning("the moves that ended are forgotten: %s", error)
+        return (), found.version
+
+
+def _move_row(move: Move) -> dict[str, Any]:
+    mount = move.mount
+    return {
+        "prefix": mount.prefix,
+        "group": mount.group,
+        "copies": mount.copies,
+        "depth": mount.depth,
+        "source": move.source,
+        "state": move.state.name,
+        "mover": move.mover,
+        "began": dict(move.began),
+        "why": move.why,
+    }
 
 
 def drained_bytes(url: str) -> bytes:
@@ -257,6 +344,7 @@ def _read(state: StateStore, epoch: Versioned | None, between: Callable[[], obje
         mounts = _mounts_of(found.value)
     groups = tuple(reader.below(GROUPS, _group_of))
     drained = frozenset(reader.below(DRAINED, lambda key, name, value: name))
+    moves = sorted(reader.below(MOVES, _move_of), key=lambda move: move.number)
     told = tuple(reader.below(MEMBERS, _told_of))
     members = tuple(member for member, _ in told)
     fleet = Fleet(
@@ -265,6 +353,7 @@ def _read(state: StateStore, epoch: Versioned | None, between: Callable[[], obje
         groups,
         mounts,
         drained,
+        tuple(moves),
     )
     return FleetRead(
         fleet,
@@ -351,6 +440,7 @@ def _member_of(key: str, name: str, value: bytes) -> Member:
         _field(key, record, "roots", str) if "roots" in record else "",
         _group_in(key, record),
         "group" in record,
+        _acks_in(key, record),
     )
 
 
@@ -392,6 +482,37 @@ def _group_of(key: str, name: str, value: bytes) -> Group:
             " texts of table ids, none below another"
         )
     return group
+
+
+def _move_of(key: str, number: str, value: bytes) -> Move:
+    if not number.isdecimal() or str(int(number)) != number:
+        raise FleetError(f"the record {key!r} is of no move; allowed: {MOVES}/NUMBER")
+    return _move_in(key, int(number), _object(key, value))
+
+
+def _move_in(key: str, number: object, record: Mapping[str, Any]) -> Move:
+    texts = ("prefix", "group", "source", "state", "mover", "why")
+    prefix, group, source, state, mover, why = (_field(key, record, t, str) for t in texts)
+    began = _field(key, record, "began", dict)
+    is_known = state in MoveState.__members__ and type(number) is int
+    if not is_known or not all(type(at) is int for at in began.values()):
+        raise FleetError(f"the record {key!r} has the state {state!r}, number {number!r}")
+    try:
+        mount = Mount.of(prefix, group, record.get("copies"), record.get("depth"))
+    except ConfigError as error:
+        raise FleetError(f"the record {key!r} can't be read: {error}") from error
+    check_group(source, f"the source in the record {key!r}")
+    assert isinstance(number, int)
+    return Move(number, mount, source, MoveState[state], mover, tuple(began.items()), why)
+
+
+def _acks_in(key: str, record: Mapping[str, Any]) -> tuple[tuple[int, str], ...]:
+    acks = _field(key, record, "acks", dict) if "acks" in record else {}
+    if len(acks) > MOST_ACKS or not all(
+        name.isdecimal() and len(name) < 16 and isinstance(what, str) for name, what in acks.items()
+    ):
+        raise FleetError(f"the record {key!r} has the acks {str(acks)[:100]}; allowed: of moves")
+    return tuple(sorted((int(name), what) for name, what in acks.items()))
 
 
 @lru_cache(maxsize=2)

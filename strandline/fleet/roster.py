@@ -1,4 +1,4 @@
-"""``Roster``: a server's membership in its fleet, and all servers' seats if it leads.
+"""``Roster``: a server's membership in its fleet; for all of it seats and moves, if it leads.
 
 ``strandline.fleet.joining`` has what must be the same at all members, or in a group.
 """
@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
 from executor_proxy.seat_ring import DEFAULT, Layout
 from strandline.fleet.groups import AUTO, Group
 from strandline.fleet.joining import check_alike, group_by_rack, of_token
+from strandline.fleet.moves import next_move, step_ops
 from strandline.fleet.records import (
     GROUPS_SCHEMA,
     FleetRead,
@@ -26,6 +27,7 @@ from strandline.fleet.records import (
     member_name,
     next_epoch,
     read_fleet,
+    read_moved,
     roots_mark,
     seat_bytes,
     seat_key,
@@ -34,7 +36,7 @@ from strandline.fleet.seats import Fleet, HeldSeat, Member, VacantSince, next_se
 from strandline.fleet.state.base import Check, Delete, Lease, Op, Put, StateStore
 from strandline.settings.fleet import DEAD, DEFAULT_GROUP
 from timeline.clock import Clock, SystemClock, boot_seconds
-from timeline.errors import StateConflictError, StateUnavailableError
+from timeline.errors import ConfigError, StateConflictError, StateUnavailableError
 
 logger = logging.getLogger(__name__)
 
@@ -125,6 +127,7 @@ class Roster:
         self._found: FleetRead | None = None
         self._read_s = -math.inf
         self._since: VacantSince = {}
+        self._moves_since: dict[tuple[int, str], float] = {}
         self._quiet_until_s = 0.0
         self._is_away = False
         self._is_new = True
@@ -159,6 +162,18 @@ class Roster:
         """Have the next step announce that others may send requests to this server."""
         self._self = replace(self._self, is_ready=True)
         self._must_tell = True
+
+    def acknowledge(self, acks: Mapping[int, str]) -> None:
+        """Have the next step announce what this server has done for moves of tables.
+
+        Args:
+            acks: Number of a move → what, all of them; those of moves that ended are left out.
+        """
+        numbers = {move.number for move in self.fleet.moves}
+        now = tuple(sorted((number, what) for number, what in acks.items() if number in numbers))
+        if now != self._self.acks:
+            self._self = replace(self._self, acks=now)
+            self._must_tell = True
 
     def join(self) -> None:
         """Become a member.
@@ -303,6 +318,13 @@ class Roster:
         leads = found.fleet.leader == self._self and now_s >= self._quiet_until_s
         if leads and self._decide(found, now_s):
             found = self._read()
+        self._moves_since = {
+            key: self._moves_since.get(key, now_s)
+            for key in ((move.number, move.state.name) for move in found.fleet.moves)
+        }
+        # Each round brings a move a state further.
+        while leads and self._carry(found, now_s):
+            found = self._read()
         self.fleet, self.epoch = found.fleet, found.epoch
         return self.fleet
 
@@ -375,6 +397,33 @@ class Roster:
             holders = ", ".join(f"{seat.number}: {seat.url}" for seat in seats)
             logger.info("epoch %d of the fleet has the seats %s", found.epoch + 1, holders)
         return True
+
+    def _carry(self, found: FleetRead, now_s: float) -> bool:
+        """Write the next state of a move that has to go on; return whether one was written."""
+        lease = self._lease
+        assert lease is not None
+        mover, now_ms = f"{self.name}@{self._self.joined}", self._clock.now_ms()
+        for move in found.fleet.moves:
+            waited_s = now_s - self._moves_since.get((move.number, move.state.name), now_s)
+            after = next_move(found.fleet, move, mover, waited_s, now_ms)
+            if after == move:
+                continue
+            ended = read_moved(self._state)
+            try:
+                ops = step_ops(found, move, after, ended)
+            except ConfigError as error:
+                after = next_move(found.fleet, move, mover, waited_s, now_ms, str(error))
+                ops = step_ops(found, move, after, ended)
+            try:
+                self._state.write(Check(lease.key, lease.version), *ops)
+            except StateConflictError as error:
+                # Another leader wrote first, an operator, or this one's lease expired.
+                logger.info("%s can't go on: %s", move, error)
+                return False
+            why = f", as {after.why}" if after.why else ""
+            logger.info("%s is %s%s", move, after.state.name, why)
+            return True
+        return False
 
 
 def _all_gone(fleet: Fleet) -> bool:

@@ -14,6 +14,10 @@ server's predecessor without knowing it. So it asks the table's other servers:
 The other half of ``dead_s`` is left for creations that are under way. Look-ups need none of this:
 the server that receives one answers it.
 
+While tables move to another group (``strandline.fleet.moves``), their new owner holds creations
+until no server of the former group may create markers any more (``handed_over``), and those pass
+theirs on.
+
 Source: Misra et al., *Scaling Distributed File Systems in Resource-Harvesting Datacenters*
 (DH-HDFS), section 3.2: a router without heartbeats for T allows no accesses, after 2T its locks are
 taken away. Here T is half of ``dead_s``, and only creations are concerned.
@@ -22,7 +26,7 @@ taken away. Here T is half of ``dead_s``, and only creations are concerned.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Final
@@ -149,6 +153,49 @@ class SafeMode:
         Raises:
             StateUnavailableError: Nothing has changed.
         """
+
+        def owner() -> str:
+            return next((seat.url for seat in self._current.owners(table) if seat.url), "")
+
+        if not await self._changed(lambda: owner() != former, within_s):
+            raise StateUnavailableError(
+                f"{former} still owns the table, and can't reach the fleet's state store:"
+                f" no server creates markers until it does, or counts as dead",
+                hint="ask again",
+            )
+        url = owner()
+        return (url,) if url not in ("", self._current.url) else ()
+
+    async def handed_over(self, table: str, epoch: int | None, within_s: float | None) -> None:
+        """Wait until no server of the group that had a table before may create its markers.
+
+        Waits, too, until this server knows what the one knew that has passed the creation on, if
+        the table is another group's as far as this one knows.
+
+        Args:
+            table: Text of the table's ``TableId``.
+            epoch: The epoch of the server that has passed it on, if it said so.
+            within_s: A shorter wait than ``hold_s``, if there is one.
+
+        Raises:
+            StateUnavailableError: It may still.
+        """
+        current = self._current
+
+        def unaware() -> tuple[str, ...]:
+            return current.known.unaware(table, current.url, current.group, epoch)
+
+        # In nearly all cases nothing is awaited.
+        if unaware() and not await self._changed(lambda: not unaware(), within_s):
+            who = ", ".join(unaware())
+            raise StateUnavailableError(
+                f"the table has moved to the group {current.group}, which {who} may not know yet:"
+                " no server creates its markers until then",
+                hint="ask again",
+            )
+
+    async def _changed(self, is_so: Callable[[], bool], within_s: float | None) -> bool:
+        """Wait for changes of the fleet until something is so; return whether it is."""
         loop, changed = asyncio.get_running_loop(), asyncio.Event()
         hold_s = self._hold_s if within_s is None else min(within_s, self._hold_s)
         until_s = loop.time() + hold_s
@@ -157,26 +204,25 @@ class SafeMode:
         try:
             while True:
                 changed.clear()
-                urls = [seat.url for seat in self._current.owners(table) if seat.url]
-                if not urls or urls[0] != former:
-                    return tuple(url for url in urls[:1] if url != self._current.url)
+                if is_so():
+                    return True
                 try:
                     await asyncio.wait_for(changed.wait(), max(until_s - loop.time(), 0.0))
                 except asyncio.TimeoutError:
-                    raise StateUnavailableError(
-                        f"{former} still owns the table, and can't reach the fleet's state store:"
-                        f" no server creates markers until it does, or counts as dead",
-                        hint="ask again",
-                    ) from None
+                    return False
         finally:
             cancel()
 
     def _others(self, table: str) -> Sequence[str]:
-        """Return the table's other servers, then others of its group: one may have its seat now."""
+        """Return the table's other servers, and others that may have its seat now.
+
+        That are those of its group, then those of other groups, as it may have moved.
+        """
         known, mine = self._current.known, self._current.url
         group = known.group(table)
         urls = [seat.url for seat in known.owners(table) if seat.url]
-        urls += [member.url for member in known.fleet.members if member.group == group]
+        members = sorted(known.fleet.members, key=lambda member: member.group != group)
+        urls += [member.url for member in members if not member.is_router]
         return [url for url in dict.fromkeys(urls) if url != mine][:ASKED]
 
     async def _renewed(self, url: str) -> Renewed | None:

@@ -30,8 +30,8 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from executor_proxy.seat_ring import DEFAULT, Layout, Seat
-from strandline.fleet.groups import Group
-from strandline.fleet.mounts import MountTable
+from strandline.fleet.groups import Group, upwards
+from strandline.fleet.mounts import MountTable, Move
 from strandline.settings.fleet import DEFAULT_GROUP
 
 SEAT_LASTS_S: Final = 600.0
@@ -60,6 +60,8 @@ class Member:
         group: Name of its group; ``""``: a router, which has none.
         has_group: Whether its record names its group. Members of earlier releases count as
             ``DEFAULT_GROUP``'s; while there is one, there is no other group.
+        acks: What it has done for moves of tables: number of the move → what
+            (``strandline.fleet.moves``).
     """
 
     name: str
@@ -72,6 +74,7 @@ class Member:
     roots: str = ""
     group: str = DEFAULT_GROUP
     has_group: bool = True
+    acks: tuple[tuple[int, str], ...] = ()
 
     @property
     def is_router(self) -> bool:
@@ -117,6 +120,7 @@ class Fleet:
         groups: The groups that have announced their roots, by name.
         mounts: Which tables belong to which group.
         drained: Names of the members that get no seat.
+        moves: Tables that are moving to another group, by number; no two concern the same table.
     """
 
     members: tuple[Member, ...] = ()
@@ -124,6 +128,7 @@ class Fleet:
     groups: tuple[Group, ...] = ()
     mounts: MountTable = field(default_factory=MountTable)
     drained: frozenset[str] = frozenset()
+    moves: tuple[Move, ...] = ()
 
     @property
     def leader(self) -> Member | None:
@@ -157,6 +162,18 @@ class Fleet:
             placed = Seat(seat.number, seat.url if seat.holder in ready else before)
             found[seat.group] = (*found.get(seat.group, ()), placed)
         return found
+
+    def move(self, table: str) -> Move | None:
+        """Return the move under way that concerns a table, by the text of its ``TableId``.
+
+        One of a path above doesn't if a mount below that path has the table.
+        """
+        if not self.moves:
+            return None
+        mount, above = self.mounts.mount(table), frozenset(upwards(table))
+        nearest = "" if mount is None else mount.prefix
+        found = (m for m in self.moves if m.prefix in above and len(m.prefix) >= len(nearest))
+        return next(found, None)
 
     @property
     def seated(self) -> frozenset[str]:

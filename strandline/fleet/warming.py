@@ -8,7 +8,8 @@ is asked, and in the end the table is loaded from storage. A record in the serve
 precedence.
 
 When seats or mounts change later, tables that come to the server are fetched in the same way, while
-it answers.
+it answers. Those that a move brings (``strandline.fleet.moves``) are fetched, and read up to the
+newest instant on storage, before a mount gives them to the server.
 
 Source: Dev and Patgiri, *Dr. Hadoop* (DCMS), section 4.3: a joining node copies its neighbour's
 hashtable before it takes part.
@@ -26,15 +27,17 @@ from typing import Final
 from fsview.table_view import TableView
 from fsview.view_manager import ViewManager
 from strandline.fleet.current import CurrentFleet, KnownFleet
-from strandline.fleet.mounts import MountTable
+from strandline.fleet.mounts import MountTable, MoveState
+from strandline.fleet.moves import FAILED, MOST_WHY
 from strandline.fleet.neighbours import Neighbours
-from strandline.fleet.seats import HeldSeat, once_ready
+from strandline.fleet.seats import Fleet, HeldSeat, once_ready
 from timeline.clock import Clock, SystemClock
 from timeline.errors import (
     ServiceTimeoutError,
     ServiceUnreachableError,
     StoreError,
     StrandlineError,
+    TableNotFoundError,
 )
 
 logger = logging.getLogger(__name__)
@@ -85,6 +88,10 @@ def wanted(
     return tuple(each for _, each in found)
 
 
+_Where = tuple[HeldSeat, tuple[int, ...], MountTable, tuple[int, ...]]
+"""What decides which tables are fetched: a server's seat, all seats, mounts, moves."""
+
+
 class Warming:
     """A thread that fetches records when seats change; ``status`` is for any thread.
 
@@ -93,6 +100,7 @@ class Warming:
         name: This server's name as a member.
         neighbours: The other servers.
         ready: Called once the tables of this server's first seat are fetched.
+        acknowledge: Called with a move's number, and what this server has done for it.
         bound_s: How long one table may take, and the lists of tables.
         clock: Measures that.
     """
@@ -103,6 +111,7 @@ class Warming:
         name: str,
         neighbours: Neighbours,
         ready: Callable[[], None],
+        acknowledge: Callable[[int, str], object] = lambda _number, _what: None,
         *,
         bound_s: float = BOUND_S,
         clock: Clock | None = None,
@@ -110,11 +119,12 @@ class Warming:
         self._current, self._name = current, name
         self._neighbours = neighbours
         self._ready = ready
+        self._acknowledge = acknowledge
         self._bound_s = bound_s
         self._clock = clock or SystemClock()
         self._views: ViewManager | None = None
         self._counts: Counter[str] = Counter()
-        self._fetched: tuple[HeldSeat, tuple[int, ...], MountTable] | None = None
+        self._fetched: _Where | None = None
         self._due = threading.Event()
         self._is_stopped = False
         self._cancel: Callable[[], None] = lambda: None
@@ -152,7 +162,8 @@ class Warming:
             try:
                 self._fetch(self._current.known)
             except Exception:
-                # The membership's time limit makes the server ready anyway.
+                # The membership makes the server ready anyway, in time. A change begins anew.
+                self._fetched = None
                 logger.exception("records of neighbours can't be fetched")
 
     def _fetch(self, known: KnownFleet) -> None:
@@ -161,17 +172,34 @@ class Warming:
         mine = next((seat for seat in fleet.seats if seat.holder == self._name), None)
         if mine is None:
             return
-        where = mine, tuple(seat.number for seat in fleet.seats), fleet.mounts
+        ready = KnownFleet(fleet, known.epoch, known.layout)
+        ready = ready.after or ready
+        moves = [m for m in fleet.moves if m.state is MoveState.WARMING]
+        moves = [move for move in moves if move.destination == mine.group]
+        seats = tuple(seat.number for seat in fleet.seats)
+        where = mine, seats, ready.fleet.mounts, tuple(move.number for move in moves)
         if where != self._fetched:
             self._fetched = where
-            ready = KnownFleet(fleet, known.epoch, known.layout)
             until_s = self._clock.monotonic() + self._bound_s
             opened = self._opened(_having(known), until_s)
-            for table in wanted(ready, self._current.url, opened):
-                if self._is_stopped:
-                    return
-                self._open(table)
+            failed = self._open_all(wanted(ready, self._current.url, opened), fleet)
+            if self._is_stopped:
+                return
+            for move in moves:
+                self._acknowledge(move.number, failed.get(move.number, move.state.name))
         self._ready()
+
+    def _open_all(self, tables: Iterable[Wanted], fleet: Fleet) -> dict[int, str]:
+        """Open tables; return number of a move → why one of its tables can't be opened."""
+        failed: dict[int, str] = {}
+        for table in tables:
+            if self._is_stopped:
+                break
+            move = fleet.move(table.base_path)
+            why = self._open(table, is_followed=move is not None)
+            if why is not None and move is not None:
+                failed.setdefault(move.number, f"{FAILED} {table.base_path}: {why}"[:MOST_WHY])
+        return failed
 
     def _opened(self, having: Collection[str], until_s: float) -> dict[str, tuple[str, ...]]:
         """Return what other servers have open, by address."""
@@ -188,18 +216,33 @@ class Warming:
                 self._failed(error, f"{url} doesn't list its tables")
         return opened
 
-    def _open(self, table: Wanted) -> None:
+    def _open(self, table: Wanted, *, is_followed: bool) -> str | None:
+        """Open a table; return why it can't be opened.
+
+        Args:
+            table: The table.
+            is_followed: Whether it is also read up to the newest instant on storage. Its timeline
+                is then at or past that of the server that has sent the record.
+        """
         views = self._views
         assert views is not None, "fetched before the start"
         try:
             if views.open_table(table.base_path) is None:
                 views.view(table.base_path, lambda view: self._prepare(view, table))
+            if is_followed:
+                views.view(table.base_path).sync()
+        except TableNotFoundError as error:
+            self._failed(error, f"{table.base_path} isn't opened")
+            return None  # dropped meanwhile
         except StrandlineError as error:
             self._failed(error, f"{table.base_path} isn't opened")
-        except Exception:
+            return str(error)
+        except Exception as error:
             # A failure of one table, or bad data from another server, must not stop the others.
             self._counts[UNFORESEEN] += 1
             logger.exception("%s isn't opened", table.base_path)
+            return f"{type(error).__name__}: {error}"
+        return None
 
     def _prepare(self, view: TableView, table: Wanted) -> None:
         """Have a table that is being opened continue from a neighbour's record, if there is any."""

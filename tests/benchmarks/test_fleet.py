@@ -13,6 +13,7 @@ from benchmarks.servers.big_table import Shape
 from benchmarks.servers.joining import joined
 from benchmarks.servers.lookup_load import LookupLoad
 from benchmarks.servers.mix import SIZES, mixed
+from benchmarks.servers.moves import STEPS, moved
 from benchmarks.servers.outage import figure10
 from benchmarks.servers.routing import routed
 from benchmarks.servers.server import ServerError
@@ -106,6 +107,14 @@ def test_a_second_server_takes_a_record(tmp_path: Path) -> None:
     assert all(
         few < many for row in rows[2:] for few, many in zip(row.values, row.partners, strict=True)
     )
+
+
+def test_tables_move_while_clients_ask(tmp_path: Path) -> None:
+    rows = list(moved(tmp_path, 1, {2: Shape(partitions=3, groups=4, slices=2)}))
+    assert [row.what.rpartition(": ")[2] for row in rows[: len(STEPS)]] == [s.name for s in STEPS]
+    failed = rows[-2]
+    assert failed.met, failed.values
+    assert rows[-1].values[0] > 0, "memory was freed"
 
 
 def test_routers_pass_on_all_that_they_are_asked(tmp_path: Path) -> None:

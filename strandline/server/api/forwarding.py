@@ -296,12 +296,15 @@ class Forwarding:
         if not kind.is_safe and self._safe_mode is not None:
             try:
                 answer = await self._in_doubt(self._safe_mode, asked, request, sender)
+                if answer is None:
+                    epoch = None if sender is None else sender.epoch
+                    await self._safe_mode.handed_over(asked.table, epoch, wait_of(request))
+                    return await self._created(here, asked, _with_the_rest(request, began_s))
             except StateUnavailableError as error:
                 return _later(error, request)
             except ServiceError as error:
                 return failure_of(error, request.accept)
-            if answer is not None:
-                return _reply(answer)
+            return _reply(answer)
         knows = asked.is_pinned or (kind.is_told and self._forwarder.is_owner(asked.table))
         if kind.first is not None and not knows:
             # Without it the answer may be older than an earlier one of another server.
@@ -338,6 +341,29 @@ class Forwarding:
             return None
         urls = await safe_mode.settled(asked.table, unsure, wait_of(request))
         return await self._forwarder.ask(urls, replace(creation, headers=settled))
+
+    async def _created(self, here: Application, asked: _Asked, request: Request) -> Reply:
+        """Return the answer to a creation: this server's, or its new owner's if the table moved.
+
+        Raises:
+            ServiceError: A new server may have got it, and didn't answer.
+        """
+        current, table = self._current, asked.table
+        assert current is not None, "groups are unknown"
+        with current.creations.of(table):
+            # Within the block: a server that notices a move after this waits for its end.
+            known = current.known
+            if not known.former(table, current.group):
+                return await here(request)
+        urls = [seat.url for seat in known.owners(table) if seat.url and seat.url != current.url]
+        creation = _forwarded(asked, request)
+        headers = {**creation.headers, _UNSURE: SETTLED.encode()}
+        answer = await self._forwarder.ask(urls, replace(creation, headers=headers))
+        if answer is not None:
+            return _reply(answer)
+        # Its new servers are down: the former one creates it, as the next copy does.
+        with current.creations.of(table):
+            return await here(request)
 
     def _other_group(self, table: str) -> Group | None:
         """Return the group that has a table; ``None`` if that is this server's own, or unknown."""

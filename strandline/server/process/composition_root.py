@@ -360,9 +360,26 @@ class Parts:
         while not self._ending.wait(GIVEN_AWAY_S / _LOOKS):
             self.note_loads()
             try:
-                self.views.close_foreign(self._forwarder.has, GIVEN_AWAY_S)
+                self.views.close_foreign(self._has, GIVEN_AWAY_S)
             except StrandlineError as error:
                 logger.warning("tables of other servers can't be closed: %s", error)
+
+    def _has(self, table: str) -> bool:
+        """Whether this server has a table, by the text of its ``TableId``, or gets it soon."""
+        assert self._forwarder is not None
+        current = self._current
+        moves_here = current is not None and current.known.takes(table, current.url)
+        return moves_here or self._forwarder.has(table)
+
+    def forget_markers(self, is_foreign: Callable[[str], bool]) -> None:
+        """Drop the markers kept in memory of tables that other servers own.
+
+        Args:
+            is_foreign: Whether a table is one, by the text of its ``TableId``.
+        """
+        # Only then, as all paths are looked up again.
+        if any(is_foreign(str(table_id)) for table_id in self.markers.tables()):
+            self.markers.forget(lambda table_id: not is_foreign(str(table_id)))
 
     def note_loads(self) -> None:
         """Take a sample of the CPU time that requests for each open table took."""

@@ -11,9 +11,11 @@ from executor_proxy.seat_ring import Layout
 from fsview.view_manager import ViewManager
 from strandline.fleet.forward import Forwarder
 from strandline.fleet.groups import AUTO, check_group
+from strandline.fleet.handover import Forget, Handover
 from strandline.fleet.leader_upkeep import LeaderUpkeep
 from strandline.fleet.membership import Membership
 from strandline.fleet.neighbours import Neighbours
+from strandline.fleet.overview import move_overview
 from strandline.fleet.records import Load
 from strandline.fleet.seats import Fleet
 from strandline.fleet.state.url import StateUrl, open_state
@@ -145,20 +147,26 @@ class FleetPart:
             is_spread=lambda table: current.known.is_spread(table),
             epoch=lambda: current.known.epoch,
             hear=current.hear,
+            followers=lambda table: current.known.followers(table),
         )
         self._warming = Warming(
             current,
             self._membership.name,
             Neighbours(token, options.ca_file),
             self._membership.ready,
+            self._membership.acknowledge,
         )
+        self._handover = Handover(current, self._membership.acknowledge)
 
-    def start(self, load: Callable[[], tuple[int, int]], views: ViewManager) -> None:
+    def start(
+        self, load: Callable[[], tuple[int, int]], views: ViewManager, forget: Forget
+    ) -> None:
         """Join the fleet; if a killed member has this address, wait until its lease has expired.
 
         Args:
             load: Returns how many tables are open, and the bytes that are held; for any thread.
             views: Opens the tables whose records are fetched from then on.
+            forget: Drops what is kept of the markers of tables that move to another group.
 
         Raises:
             ConfigError: The fleet has another schema, layout or token, or the group other roots.
@@ -171,6 +179,7 @@ class FleetPart:
         # A little more: the lease of a process that was killed may just have been renewed.
         self._membership.start(within_s=1.5 * max(self._dead_s, LEAST_SESSION_S))
         self._warming.start(views)
+        self._handover.start(views, forget)
         upkeep = views.stores.upkeep()
         if upkeep is not None:
             self._upkeep = LeaderUpkeep(current, upkeep)
@@ -185,6 +194,7 @@ class FleetPart:
         if self._upkeep is not None:
             self._upkeep.stop()
         self._warming.stop()
+        self._handover.stop()
         self._membership.stop()
         self._state.close()
 
@@ -217,6 +227,7 @@ class FleetPart:
             "groups": _groups(fleet),
             "vacant": list(fleet.vacant),
             "drained": [each.url for each in fleet.members if each.name in fleet.drained],
+            "moves": [move_overview(fleet, move) for move in fleet.moves],
             "records": self._warming.status(),
             "upkeep": None if self._upkeep is None else self._upkeep.status(),
         }

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -65,6 +65,26 @@ class Members:
         self._rosters.append(roster)
         self._rosters[0].step()  # it leads
         return url
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Have the members do all that moves ask of them, until the block ends."""
+        ends = threading.Event()
+
+        def run() -> None:
+            while not ends.wait(0.01):
+                for roster in self._rosters:
+                    moves = roster.fleet.moves
+                    roster.acknowledge({move.number: move.state.name for move in moves})
+                    roster.step()
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        try:
+            yield
+        finally:
+            ends.set()
+            thread.join(PATIENCE_S)
 
     def close(self) -> None:
         self.state.close()
@@ -152,3 +172,66 @@ def test_a_group_without_a_server_is_named_before_anything_is_planned(members: M
     assert told.exit_code == 1
     assert "the group hot, which has file:///lake/b, has no server; a plan needs" in told.stderr
     assert members.run("load").exit_code == 0
+
+
+def test_a_plan_that_is_applied_brings_each_group_below_its_marks(members: Members) -> None:
+    members.start(status(*BUSY))
+    members.start(status(), "hot")
+    with members.running():
+        told = members.run("plan", "--greedy", "--apply")
+        assert told.exit_code == 0, told.output
+    lines = told.output.splitlines()
+    assert [line.partition(": ")[2] for line in lines if line.startswith("move ")][-1] == "DONE"
+    mounts = read_fleet(members.state).fleet.mounts.mounts
+    assert [(mount.path, mount.group) for mount in mounts] == [
+        ("/lake/a", "hot"),
+        ("/lake/b", "hot"),
+    ]
+    again = json.loads(members.run("plan", "--greedy", "--apply", "--json").stdout)
+    assert (again["note"], again["moves"]) == ("no group is above a mark", [])
+    assert all(max(g["load_after"], g["memory_after"]) <= 1 for g in again["greedy"]["groups"])
+
+
+def test_a_plan_ends_at_the_first_move_that_is_undone(members: Members) -> None:
+    members.start(status(*BUSY))
+    url = members.start(status(), "hot")
+    hot = members._rosters[1]
+    with members.running():
+        real, hot.acknowledge = (
+            hot.acknowledge,
+            lambda acks: real(  # type: ignore[method-assign]
+                dict.fromkeys(acks, "FAILED no disk")
+            ),
+        )
+        told = members.run("plan", "--greedy", "--apply")
+    assert told.exit_code == 1
+    assert f"is UNDONE, as {url} can't take the tables: no disk" in told.stderr
+    assert read_fleet(members.state).fleet.mounts.mounts == ()
+    assert len(json.loads(members.run("moves", "--json").stdout)["moves"]) == 1
+
+
+def test_a_move_is_ordered_and_shown(members: Members) -> None:
+    assert members.run("moves").output == "no table has moved yet\n"
+    members.start(status())
+    url = members.start(status(), "hot")
+    told = members.run("move", "/lake/a/", "hot", "--no-wait", "--json")
+    assert told.exit_code == 0, told.output
+    ordered = json.loads(told.stdout)
+    assert (ordered["path"], ordered["state"], ordered["why"]) == ("/lake/a", "PLANNED", "")
+    number = ordered["number"]
+    said = f"move {number} of /lake/a from default to hot"
+    assert members.run("moves").output == f"{said}: PLANNED\n"
+    assert f"{said}: PLANNED" in members.run("status").output.splitlines()
+    members._rosters[0].step()
+    assert members.run("moves").output == f"{said}: WARMING, waits for {url}\n"
+    refused = members.run("mount", "add", f"sqlite://{members.path}", "/lake/a", "hot")
+    assert refused.exit_code == 2
+    undone = members.run("moves", "--undo", str(number))
+    assert undone.output == f"{said}: UNDONE, as an operator has undone it\n"
+    members.state.write(Put("moves/7", b"?"))
+    assert "the record 'moves/7' is no JSON" in members.run("moves").output.splitlines()[-1]
+    assert members.run("moves", "--undo", "7").output == undone.output
+    with members.running():
+        done = members.run("move", "/lake/a", "hot", "--depth", "2")
+    assert done.output.splitlines()[-1].endswith("from default to hot: DONE")
+    assert read_fleet(members.state).fleet.mounts.mounts == (Mount.of("/lake/a", "hot", depth=2),)

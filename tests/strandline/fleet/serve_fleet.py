@@ -75,6 +75,11 @@ class FleetServer(ServeProcess):
             self.send(signal.SIGCONT)
             pause()
 
+    @property
+    def is_up(self) -> bool:
+        """Whether the process has been started and not ended."""
+        return self._process is not None
+
     def is_stopped(self) -> bool:
         """Whether a signal has stopped the process."""
         assert self._process is not None

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from strandline.fleet.mounts import Mount, MountTable
 from strandline.fleet.planning.milp import open_solver
 from strandline.fleet.planning.placement import (
     GroupCapacity,
@@ -22,6 +23,7 @@ from strandline.fleet.planning.placement import (
 from strandline.fleet.planning.plan import Answer, Plan, as_text, greedy, plan
 from tests.strandline.fleet.planning.planned import ALL, check, fleets, groups, small, where
 from timeline.errors import ConfigError
+from timeline.storage.table_id import TableId
 
 GIB = 1 << 30
 
@@ -150,3 +152,39 @@ def test_a_plan_as_text_has_reasons_and_shares() -> None:
         "  x: load 130% -> 60% of its mark, memory 0% -> 0%",
         "  y: load 0% -> 70% of its mark, memory 0% -> 0%",
     ]
+
+
+def text(path: str) -> str:
+    return str(TableId.of(path).normal())
+
+
+def mounted(tables: list[TableLoad]) -> tuple[list[TableLoad], MountTable]:
+    """Return tables with mounts that give them to their groups: of folders, else of each."""
+    found, mounts = [], list[Mount]()
+    for folder in sorted({one.folder for one in tables}):
+        inside = [one for one in tables if one.folder == folder]
+        is_one = len({one.group for one in inside}) == 1 and not any(o.mounted for o in inside)
+        mounts += [Mount.of(folder, inside[0].group)] if is_one else []
+        mounts += [] if is_one else [Mount.of(one.table, one.group) for one in inside]
+        found += [replace(one, mounted=not is_one) for one in inside]
+    return found, MountTable(tuple(mounts))
+
+
+@pytest.mark.property
+@given(fleets())
+def test_a_plan_that_is_carried_out_brings_each_group_below_its_marks(
+    drawn: tuple[list[TableLoad], list[GroupCapacity]],
+) -> None:
+    """Move by move, as ``fleet plan --apply`` does; but groups that the plan names as unfit."""
+    tables, mounts = mounted(drawn[0])
+    made = plan(tables, drawn[1], ALL).better
+    for move in made.moves:
+        assert {mounts.group(text(table)) for table in move.tables} == {move.source}
+        mounts = mounts.moving(Mount.of(move.prefix, move.destination))
+    after = [replace(one, group=mounts.group(text(one.table))) for one in tables]
+    placement = Placement(after, drawn[1], ALL)
+    unfit = {one.group for one in made.unfit}
+    for group, shares in zip(placement.groups, placement.shares(placement.home), strict=True):
+        assert group.name in unfit or max(shares) <= 1 + 2e-4
+    planned = {table: move.destination for move in made.moves for table in move.tables}
+    assert [one.group for one in after] == [planned.get(o.table, o.group) for o in tables]

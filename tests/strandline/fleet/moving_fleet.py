@@ -1,0 +1,271 @@
+"""Servers of two groups and a router, between which tables move: a model of each over real parts.
+
+Real are the memberships (``Roster``), what a server knows (``CurrentFleet``), what it gives up
+(``Handover``), and every decision about moves and creations of markers. The model stands for
+requests, for the views that are fetched, and for marker directories: a server reads those of a
+table from storage once, and then answers from memory.
+
+Each group has copies = 1, and no other server steps in for a dead owner: markers that are told new
+twice in a failover are another subject (docs/fleet.md, "What happens when").
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+from executor_proxy.seat_ring import Layout
+from fsview.view_manager import ViewManager
+from strandline.fleet.current import CurrentFleet, KnownFleet
+from strandline.fleet.handover import Handover
+from strandline.fleet.mounts import MoveState
+from strandline.fleet.moves import FAILED
+from strandline.fleet.roster import DEAD_S, Roster
+from strandline.fleet.seats import once_ready
+from tests.kit.concurrency.manual_clock import ManualClock
+from tests.strandline.fleet.memory_state import ClientDiedError, MemoryState, Place
+from timeline.errors import FleetError, StateConflictError
+
+LAYOUT = Layout(copies=1)
+ROOTS = {"default": ["/lake"], "hot": ["/lake/hot"]}
+TABLES = ("file:///lake/hot/t", "file:///lake/hot/a/u", "file:///lake/cold/v")
+SURE_S = DEAD_S / 2
+SETTLED = "settled"
+
+
+@dataclass
+class UnderWay:
+    """A creation of a marker that a server has begun."""
+
+    server: Server
+    table: str
+    marker: str
+    began_s: float
+    block: ExitStack
+
+
+@dataclass
+class Lake:
+    """What the servers share.
+
+    Attributes:
+        markers: (Table, marker), what is on storage.
+        told_new: How often a client was told that a marker is new.
+        decided: Creations that servers have decided to begin themselves.
+    """
+
+    clock: ManualClock = field(default_factory=lambda: ManualClock(0))
+    markers: set[tuple[str, str]] = field(default_factory=set)
+    told_new: Counter[tuple[str, str]] = field(default_factory=Counter)
+    under_way: list[UnderWay] = field(default_factory=list)
+    decided: list[Callable[[], object]] = field(default_factory=list)
+    servers: list[Server] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.place = Place(self.clock)
+
+    def at(self, url: str) -> Server:
+        return next(server for server in self.servers if server.url == url)
+
+    def begin_all(self) -> None:
+        """Have all servers begin what they have decided, or pass it on."""
+        while self.decided:
+            self.decided.pop(0)()
+
+    def settle(self) -> None:
+        """Have all creations begin and end."""
+        self.begin_all()
+        for one in list(self.under_way):
+            self.finish(one)
+
+    def finish(self, one: UnderWay) -> None:
+        """End a creation: the marker is on storage, and its client is told whether it is new."""
+        self.under_way.remove(one)
+        kept = one.server.kept.setdefault(
+            one.table, {marker for table, marker in self.markers if table == one.table}
+        )
+        if one.marker not in kept:
+            self.told_new[one.table, one.marker] += 1
+        kept.add(one.marker)
+        self.markers.add((one.table, one.marker))
+        one.block.close()
+
+
+class Server:
+    """A server; ``start`` makes it a new process."""
+
+    def __init__(self, lake: Lake, name: str, group: str) -> None:
+        self.lake, self.name, self.group = lake, name, group
+        self.url = f"http://{name}:1"
+        self.is_up = self.is_stopped = False
+        self.can_warm = True
+        self.held: list[Callable[[], object]] = []
+        lake.servers.append(self)
+        self.start()
+
+    def start(self) -> None:
+        """Start anew; it serves once it has joined."""
+        lake = self.lake
+        self.state = MemoryState(lake.place)
+        self.roster = Roster(
+            self.state,
+            self.url,
+            clock=lake.clock,
+            layout=LAYOUT,
+            roots=ROOTS.get(self.group, ()),
+            group=self.group,
+            boot=lake.clock.monotonic,
+        )
+        self.current = CurrentFleet(self.url, LAYOUT)
+        self.current.group = self.group
+        self.acks: dict[int, str] = {}
+        self.known_since: int | None = None
+        self.kept: dict[str, set[str]] = {}
+        self.handover = Handover(self.current, self._acknowledge, lake.clock)
+        # Private: the thread's own look is called by ``work``.
+        self.handover._views, self.handover._forget = ViewManager(), self._forget
+        self.is_up, self.is_stopped, self.has_joined = True, False, False
+
+    def kill(self) -> None:
+        self.is_up, self.is_stopped, self.held = False, False, []
+        for one in [each for each in self.lake.under_way if each.server is self]:
+            self.lake.under_way.remove(one)
+
+    def _acknowledge(self, number: int, what: str) -> None:
+        self.acks[number] = what
+
+    def _forget(self, is_foreign: Callable[[str], bool]) -> None:
+        busy = {one.table for one in self.lake.under_way if one.server is self}
+        self.kept = {t: m for t, m in self.kept.items() if t in busy or not is_foreign(t)}
+
+    @property
+    def runs(self) -> bool:
+        return self.is_up and not self.is_stopped
+
+    @property
+    def is_sure(self) -> bool:
+        renewal = self.roster.renewal
+        if renewal is None or renewal.joined != self.known_since:
+            return False
+        return self.lake.clock.monotonic() - renewal.sent_s < SURE_S
+
+    def step(self) -> None:
+        """Take a step of the membership, as its thread does."""
+        if not self.runs:
+            return
+        try:
+            if not self.has_joined:
+                self.roster.join()
+                self.has_joined = True
+            self.roster.acknowledge(self.acks)
+            fleet = self.roster.step()
+        except ClientDiedError:
+            self.kill()
+        except StateConflictError:
+            return  # the lease of its former process hasn't ended
+        except FleetError:
+            return  # the store is away
+        else:
+            for number in self.acks.keys() - {move.number for move in fleet.moves}:
+                del self.acks[number]
+            self.current.tell(fleet, self.roster.epoch)
+            renewal = self.roster.renewal
+            self.known_since = None if renewal is None else renewal.joined
+
+    def work(self) -> None:
+        """Do what moves ask of this server, as its threads do."""
+        if not (self.runs and self.has_joined):
+            return
+        self.handover.look()
+        fleet = once_ready(self.current.known.fleet, self.roster.name)
+        holders = {seat.holder: seat.group for seat in fleet.seats}
+        for move in fleet.moves:
+            mine = move.destination == holders.get(self.roster.name)
+            if move.state is MoveState.WARMING and mine:
+                self.acks[move.number] = move.state.name if self.can_warm else f"{FAILED} no disk"
+
+    # Creations of markers, as ``Forwarding`` and ``SafeMode`` have them.
+
+    def create(self, table: str, marker: str) -> None:
+        """A client asks this server to create a marker."""
+        if not (self.runs and self.has_joined):
+            return
+        owner = self._owner(table)
+        if owner == self.url:
+            self._in_doubt(table, marker, None)
+        elif owner is not None:
+            epoch = self.current.known.epoch
+            self._send(owner, lambda to: to._in_doubt(table, marker, epoch))
+
+    def _owner(self, table: str) -> str | None:
+        return next((seat.url for seat in self.current.owners(table) if seat.url), None)
+
+    def _send(self, url: str, do: Callable[[Server], object]) -> None:
+        """Send a request; a server that is stopped gets it when it goes on."""
+        to = self.lake.at(url)
+        if to.is_stopped:
+            to.held.append(lambda: do(to))
+        elif to.is_up and to.has_joined:
+            do(to)
+
+    def _in_doubt(self, table: str, marker: str, epoch: int | None, unsure: str = "") -> None:
+        known = self.current.known
+        if not unsure and not self.is_sure:
+            others = [s for s in self.lake.servers if s is not self and s.runs and s.has_joined]
+            others = [s for s in others if s.group]  # routers can't create
+            renewed = [s for s in others if s.is_sure]
+            if renewed:
+                renewed[0]._in_doubt(table, marker, known.epoch, self.url)
+            elif others and all(s.current.known.epoch <= known.epoch for s in others):
+                self._create(table, marker, epoch)
+            return
+        if not unsure:
+            if epoch is not None and epoch < known.epoch:
+                owner = self._owner(table)
+                if owner not in (None, self.url):
+                    mine = known.epoch
+                    self._send(
+                        str(owner),
+                        lambda to: to._in_doubt(table, marker, mine, SETTLED),
+                    )
+                    return
+        elif not self.is_sure:
+            return
+        elif unsure != SETTLED:
+            owner = self._owner(table)
+            if owner in (None, unsure):
+                return  # held, then refused
+            if owner != self.url:
+                self._send(
+                    owner,
+                    lambda to: to._in_doubt(table, marker, known.epoch, SETTLED),
+                )
+                return
+        self._create(table, marker, epoch)
+
+    def _create(self, table: str, marker: str, epoch: int | None) -> None:
+        if self.current.known.unaware(table, self.url, self.group, epoch):
+            return  # held, then refused
+        process = self.roster
+        # Another thread may replace what is known before the creation begins.
+        self.lake.decided.append(lambda: self._begin(process, table, marker))
+
+    def _begin(self, process: Roster, table: str, marker: str) -> None:
+        if self.roster is not process or not self.is_up:
+            return  # it has died
+        known: KnownFleet = self.current.known
+        block = ExitStack()
+        block.enter_context(self.current.creations.of(table))
+        if known.former(table, self.group):
+            block.close()
+            owner = self._owner(table)
+            if owner is not None:
+                self._send(
+                    owner,
+                    lambda to: to._in_doubt(table, marker, known.epoch, SETTLED),
+                )
+            return
+        now_s = self.lake.clock.monotonic()
+        self.lake.under_way.append(UnderWay(self, table, marker, now_s, block))

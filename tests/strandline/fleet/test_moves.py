@@ -1,0 +1,467 @@
+"""Moves of tables between groups: their states, who goes on, who is waited for, what is refused."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+import pytest
+
+from strandline.fleet.changes import (
+    add_mount,
+    await_move,
+    plan_move,
+    remove_mount,
+    undo_move,
+)
+from strandline.fleet.current import Creations
+from strandline.fleet.mounts import Mount, MountTable, Move, MoveState
+from strandline.fleet.moves import FAILED, WARM_LASTS_S, awaited
+from strandline.fleet.records import (
+    MOST_MOVED,
+    MOVED,
+    member_key,
+    move_bytes,
+    move_key,
+    moved_bytes,
+    read_fleet,
+    read_moved,
+)
+from strandline.fleet.seats import Fleet, HeldSeat, Member
+from strandline.fleet.state.base import Put
+from tests.strandline.fleet.moving_fleet import Lake, Server
+from timeline.errors import ConfigError, FleetError
+
+HOT = "file:///lake/hot"
+T = f"{HOT}/t"
+ROUNDS = 9
+"""In so many every server does all that a move asks of it."""
+ALL = [state.name for state in MoveState if state is not MoveState.UNDONE]
+
+
+class Servers:
+    """``a`` and ``b`` of the group default, of which ``a`` leads; ``c`` of the group hot."""
+
+    def __init__(self) -> None:
+        self.lake = Lake()
+        self.a, self.b = (Server(self.lake, name, "default") for name in "ab")
+        self.c = Server(self.lake, "c", "hot")
+        self.state = self.a.state
+        self.run(3)
+
+    def run(self, rounds: int = 1, *servers: Server) -> None:
+        for _ in range(rounds):
+            self.lake.clock.advance(1_000)
+            for server in servers or self.lake.servers:
+                server.step()
+                server.work()
+
+    def run_until(self, state: str, *servers: Server) -> None:
+        """Run servers until there is a move in a state; at most for 9 rounds, a whole move."""
+        for _ in range(ROUNDS):
+            if self.moves() == [state]:
+                return
+            self.run(1, *servers)
+        assert self.moves() == [state]
+
+    def order(self, path: str = "/lake/hot", group: str = "hot", **more: int) -> Move:
+        return plan_move(self.state, path, group, now_ms=0, **more)
+
+    def moves(self) -> list[str]:
+        return [move.state.name for move in read_fleet(self.state).fleet.moves]
+
+    def ended(self) -> list[tuple[str, str]]:
+        return [(move.state.name, move.why) for move in read_moved(self.state)[0]]
+
+    def group(self) -> str:
+        return read_fleet(self.state).fleet.mounts.group(T)
+
+
+@pytest.fixture
+def servers() -> Servers:
+    return Servers()
+
+
+def test_a_move_goes_through_its_states_and_the_servers_follow(servers: Servers) -> None:
+    a, b, c = servers.a, servers.b, servers.c
+    move = servers.order("/lake/hot/")
+    assert (move.source, move.destination, move.state) == ("default", "hot", MoveState.PLANNED)
+    epochs = [read_fleet(servers.state).epoch]
+    assert move.number == epochs[0]
+    a.step()
+    assert servers.moves() == ["WARMING"]
+    assert servers.group() == "default"
+    servers.run(1, a)
+    assert servers.moves() == ["WARMING"], "c hasn't taken the tables"
+    c.step()
+    assert c.current.known.takes(T, c.url)
+    assert c.current.known.followers(T) == ()
+    c.work()
+    c.step()
+    a.step()
+    assert (servers.moves(), servers.group()) == (["FLIPPED"], "hot")
+    # Neither a nor b may create markers of it any more, but b doesn't know.
+    c.step()
+    assert set(c.current.known.unaware(T, c.url, "hot", None)) == {a.url, b.url}
+    assert a.current.known.former(T, "default")
+    assert a.current.known.unaware(T, a.url, "default", None) == ()
+    servers.run(2, a, c)
+    assert servers.moves() == ["FLIPPED"]
+    assert c.current.known.unaware(T, c.url, "hot", None) == (b.url,)
+    servers.run(2, b, a, c)
+    assert c.current.known.unaware(T, c.url, "hot", None) == ()
+    servers.run(ROUNDS)
+    assert (servers.moves(), servers.ended()) == ([], [("DONE", "")])
+    ((ended,), _) = read_moved(servers.state)
+    assert [name for name, _ in ended.began] == ALL
+    servers.run(2)
+    assert all(each.acks == () for each in read_fleet(servers.state).fleet.members)
+    assert c.current.known.group(T) == "hot"
+
+
+def test_a_late_server_of_the_destination_waits_until_it_knows_more(servers: Servers) -> None:
+    """The one that passes a creation on knows of the flip already."""
+    known = servers.c.current.known
+    assert known.unaware(T, servers.c.url, "hot", known.epoch + 1) == (servers.c.url,)
+    assert known.unaware(T, servers.c.url, "hot", known.epoch) == ()
+    assert known.unaware(T, servers.a.url, "default", known.epoch + 1) == ()
+
+
+def test_a_move_back_removes_the_mount(servers: Servers) -> None:
+    servers.order()
+    servers.run(ROUNDS)
+    servers.order(group="default")
+    servers.run(ROUNDS)
+    assert read_fleet(servers.state).fleet.mounts == MountTable()
+    assert [state for state, _ in servers.ended()] == ["DONE", "DONE"]
+
+
+def test_a_mount_keeps_how_it_places_its_tables() -> None:
+    one = MountTable((Mount.of("/lake", "hot", copies=1), Mount.of("/lake/a", "cold")))
+    assert one.moving(Mount.of("/lake/a", "hot", copies=1)).mounts == (one.mounts[0],)
+    assert one.moving(Mount.of("/lake/a", "hot")).mount("file:///lake/a/t") == Mount.of(
+        "/lake/a", "hot"
+    )
+    assert one.moving(Mount.of("/lake", "default")).mounts == (one.mounts[1],)
+
+
+def test_a_mount_s_copies_move_with_it(servers: Servers) -> None:
+    add_mount(servers.state, Mount.of("/lake/hot", "default", copies=2))
+    assert servers.order().mount == Mount.of("/lake/hot", "hot", copies=2)
+    undo_move(servers.state, read_fleet(servers.state).fleet.moves[0].number, now_ms=0)
+    assert servers.order(copies=1, depth=2).mount == Mount.of("/lake/hot", "hot", 1, 2)
+
+
+def test_a_table_below_a_deeper_mount_does_not_move(servers: Servers) -> None:
+    add_mount(servers.state, Mount.of("/lake/hot/t", "default"))
+    servers.order()
+    fleet = read_fleet(servers.state).fleet
+    assert fleet.move(T) is None
+    assert fleet.move(f"{HOT}/u") is not None
+    assert fleet.move("file:///lake/cold") is None
+
+
+def test_what_is_moving_is_not_changed_and_a_second_mover_is_told_of_the_first(
+    servers: Servers,
+) -> None:
+    move = servers.order("/lake/hot/t")
+    said = f"move {move.number} of /lake/hot/t from default to hot is PLANNED, and concerns "
+    with pytest.raises(ConfigError, match=f"{said}/lake/hot;"):
+        servers.order()
+    with pytest.raises(ConfigError, match=said):
+        servers.order("/lake/hot/t/below")
+    with pytest.raises(ConfigError, match=said):
+        add_mount(servers.state, Mount.of("/lake/hot", "hot"))
+    other = servers.order("/lake/hot/u")
+    assert other.number > move.number
+    servers.run(ROUNDS)
+    servers.order("/lake/hot/t", "default")
+    with pytest.raises(ConfigError, match="is PLANNED, and concerns /lake/hot/t;"):
+        remove_mount(servers.state, "/lake/hot/t")
+
+
+@pytest.mark.parametrize(
+    ("path", "group", "said"),
+    [
+        ("/lake/hot", "gone", "the group gone has no server; allowed: hot"),
+        ("/lake/hot", "default", "belongs to the group default; allowed: another group"),
+        ("/lake/cold", "hot", "outside the roots of the group hot; allowed: at or below /lake/hot"),
+        ("lake", "hot", "is relative"),
+        ("/lake/../x", "hot", "has '..'; allowed: names"),
+        ("/lake/hot", "a/b", "the group is 'a/b'; allowed"),
+    ],
+)
+def test_what_can_not_move_is_refused_by_name(
+    servers: Servers, path: str, group: str, said: str
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        servers.order(path, group)
+    assert said in str(refused.value)
+    assert servers.moves() == []
+
+
+def test_another_leader_undoes_a_move_before_the_flip_and_finishes_it_afterwards(
+    servers: Servers,
+) -> None:
+    a, b, c = servers.a, servers.b, servers.c
+    servers.order()
+    a.step()
+    a.kill()
+    servers.run(12, b, c)
+    assert servers.ended() == [
+        ("UNDONE", "the leader that carried it out has ended; order it again")
+    ]
+    assert servers.group() == "default"
+    servers.order()
+    b.step()
+    servers.run(1, c)
+    c.step()
+    b.step()
+    assert servers.moves() == ["FLIPPED"]
+    b.kill()
+    servers.run(16, c)
+    assert servers.ended()[-1] == ("DONE", "")
+    assert servers.group() == "hot"
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("write", range(4))
+def test_a_leader_that_dies_at_a_write_leaves_a_log_that_ends(
+    servers: Servers, write: int, after: bool
+) -> None:
+    a = servers.a
+    a.state.dies_at, a.state.dies_after = a.state.writes + write, after
+    servers.state = servers.b.state
+    servers.order()
+    servers.run(ROUNDS)
+    assert not a.is_up
+    servers.run(20, servers.b, servers.c)
+    # The first write takes it to WARMING, the second flips it.
+    is_flipped = write > 1 or (write == 1 and after)
+    is_begun = write > 0 or after
+    expected = "DONE" if is_flipped or not is_begun else "UNDONE"
+    assert [state for state, _ in servers.ended()] == [expected]
+    assert servers.group() == ("hot" if expected == "DONE" else "default")
+    assert servers.moves() == []
+
+
+def test_a_destination_that_fails_ends_or_takes_too_long_has_the_move_undone(
+    servers: Servers,
+) -> None:
+    a, b, c = servers.a, servers.b, servers.c
+    c.can_warm = False
+    servers.order()
+    servers.run(3)
+    assert servers.ended()[-1] == ("UNDONE", f"{c.url} can't take the tables: no disk")
+    servers.order()
+    servers.run(12, a, b)
+    assert servers.ended()[-1] == ("UNDONE", "the group hot has no server")
+    servers.run(3)
+    servers.order()
+    c.work = lambda: None  # type: ignore[method-assign]
+    for _ in range(int(WARM_LASTS_S) // 3 + 3):
+        servers.lake.clock.advance(3_000)
+        a.step()
+        c.step()
+    assert servers.ended()[-1] == ("UNDONE", "the group hot takes records for 3600 s already")
+
+
+def test_a_source_s_server_is_awaited_while_it_lives(servers: Servers) -> None:
+    a, b, c = servers.a, servers.b, servers.c
+    servers.order()
+    servers.run_until("FLIPPED", a, c)
+    servers.run(4, a, c)
+    assert servers.moves() == ["FLIPPED"], "b is silent, and alive until its lease ends"
+    servers.run(7, a, c)
+    assert servers.ended() == [("DONE", "")]
+    # It was only paused, and knows nothing: it is in doubt, until it has joined again.
+    assert not b.is_sure
+    servers.run(2)
+    assert b.current.known.group(T) == "hot"
+
+
+def test_creations_under_way_are_waited_for_before_the_flip_is_acknowledged(
+    servers: Servers,
+) -> None:
+    a, b, c = servers.a, servers.b, servers.c
+    servers.run(1)
+    owner = a if a.current.owners(T)[0].url == a.url else b
+    owner.create(T, "x")
+    servers.lake.begin_all()
+    (under_way,) = servers.lake.under_way
+    servers.order()
+    servers.run_until("FLIPPED")
+    servers.run(ROUNDS)
+    assert servers.moves() == ["FLIPPED"]
+    c.create(T, "x")
+    assert servers.lake.decided == []
+    assert servers.lake.under_way == [under_way], "refused, as the source may say the same"
+    servers.lake.finish(under_way)
+    servers.run(ROUNDS)
+    assert servers.ended() == [("DONE", "")]
+    owner.create(T, "x")
+    servers.lake.begin_all()
+    (other,) = servers.lake.under_way
+    assert other.server is c
+    servers.lake.finish(other)
+    assert servers.lake.told_new == {(T, "x"): 1}
+
+
+def test_markers_that_others_have_created_meanwhile_are_not_new_after_the_move_back(
+    servers: Servers,
+) -> None:
+    a, b, c = servers.a, servers.b, servers.c
+    servers.run(1)
+    owner = a if a.current.owners(T)[0].url == a.url else b
+    for marker, group, at in (("x", "hot", owner), ("y", "default", c), ("y", "hot", owner)):
+        at.create(T, marker)
+        servers.lake.settle()
+        servers.order(group=group)
+        servers.run(ROUNDS)
+    assert [state for state, _ in servers.ended()] == ["DONE"] * 3
+    assert servers.lake.told_new == {(T, "x"): 1, (T, "y"): 1}
+
+
+def test_creations_are_waited_for_by_table() -> None:
+    creations = Creations()
+    with creations.of("one"):
+        assert creations.wait(lambda table: table == "other", 0)
+        assert not creations.wait(lambda table: table == "one", 0)
+    assert creations.wait(lambda _: True, 0)
+
+
+def test_the_store_is_away_while_a_move_is_flipped(servers: Servers) -> None:
+    a, b, c = servers.a, servers.b, servers.c
+    servers.order()
+    servers.run_until("FLIPPED", a, c)
+    c.step()
+    for server in (a, b, c):
+        server.state.is_away = True
+    servers.run(30)
+    assert c.current.known.group(T) == "hot", "the last known"
+    for server in (a, b, c):
+        server.state.is_away = False
+    servers.run(30)
+    assert servers.ended() == [("DONE", "")]
+
+
+def test_an_undo_is_for_moves_that_have_not_flipped(servers: Servers) -> None:
+    a, c = servers.a, servers.c
+    with pytest.raises(ConfigError, match="no move 7 is under way; allowed: none, now"):
+        undo_move(servers.state, 7, now_ms=0)
+    move = servers.order()
+    a.step()
+    undone = undo_move(servers.state, move.number, now_ms=5)
+    assert undone is not None
+    assert undone.began[-1] == ("UNDONE", 5)
+    assert servers.ended() == [("UNDONE", "an operator has undone it")]
+    again = servers.order()
+    servers.run_until("FLIPPED", a, c)
+    with pytest.raises(ConfigError, match=r"is FLIPPED; allowed: PLANNED, WARMING \(it is finis"):
+        undo_move(servers.state, again.number, now_ms=0)
+
+
+def test_a_record_that_can_not_be_read_is_ignored_and_can_be_forgotten(
+    servers: Servers, caplog: pytest.LogCaptureFixture
+) -> None:
+    good = move_bytes(Move(1, Mount.of("/lake", "hot"), "default"))
+    for value in (
+        b"no JSON",
+        b"{}",
+        good.replace(b"PLANNED", b"ELSEWHERE"),
+        good.replace(b'"began": {}', b'"began": {"PLANNED": "x"}'),
+        good.replace(b'"hot"', b'"a/b"'),
+        good.replace(b'"default"', b'""'),
+        good.replace(b'"copies": null', b'"copies": 7'),
+    ):
+        servers.state.write(Put(move_key(1), value))
+        servers.run(2)
+        assert servers.a.current.known.fleet.moves == ()
+        assert move_key(1) in read_fleet(servers.state).unreadable, value
+        assert undo_move(servers.state, 1, now_ms=0) is None
+        assert not read_fleet(servers.state).unreadable
+    servers.state.write(Put("moves/x", good))
+    assert "is of no move; allowed: moves/NUMBER" in read_fleet(servers.state).unreadable["moves/x"]
+    servers.state.write(Put(MOVED, b"[]"))
+    with caplog.at_level(logging.WARNING):
+        assert read_moved(servers.state)[0] == ()
+    assert "the moves that ended are forgotten: the record 'moved' is list" in caplog.text
+    servers.order()
+    servers.run(ROUNDS)
+    assert servers.ended() == [("DONE", "")]
+
+
+def test_the_last_moves_are_kept(servers: Servers) -> None:
+    numbers = range(1000, 1000 + MOST_MOVED)
+    many = [Move(n, Mount.of(f"/lake/hot/{n}", "hot"), "default") for n in numbers]
+    servers.state.write(Put(MOVED, moved_bytes(many)))
+    move = servers.order()
+    servers.run(ROUNDS)
+    kept = read_moved(servers.state)[0]
+    assert [each.number for each in kept] == [*numbers[1:], move.number]
+    long = [Move(n, Mount.of(f"/lake/{n:04}" + "x" * 4000, "hot"), "default") for n in range(100)]
+    assert 10 < moved_bytes(long).count(b'"number"') < 40, "a write has room for them"
+
+
+def test_a_move_is_awaited_until_it_ends(servers: Servers) -> None:
+    move = servers.order()
+    seen: list[str] = []
+
+    def tell(now: Move) -> None:
+        seen.append(now.state.name)
+        servers.run(ROUNDS)
+
+    assert await_move(servers.state, move, tell, within_s=0) == move
+    servers.a.step()
+    assert await_move(servers.state, move, tell).state is MoveState.DONE
+    assert seen[-1] == "DONE"
+    found = read_moved(servers.state)
+    servers.state.write(Put(MOVED, moved_bytes([]), found[1]))
+    with pytest.raises(FleetError, match="nothing is known of move"):
+        await_move(servers.state, move, tell)
+
+
+def test_acks_are_members_records(servers: Servers) -> None:
+    servers.order()
+    servers.run(1, servers.a)
+    servers.run(2, servers.c)
+    found = read_fleet(servers.state)
+    (number,) = (move.number for move in found.fleet.moves)
+    acks = {each.url: each.acks for each in found.fleet.members}
+    assert acks == {
+        servers.a.url: (),
+        servers.b.url: (),
+        servers.c.url: ((number, "WARMING"),),
+    }
+    assert servers.c.current.known.fleet.moves
+    key = member_key(servers.c.roster.name)
+    record = servers.state.get(key)
+    assert record is not None
+    servers.state.write(Put(key, record.value.replace(b'"WARMING"', b"7"), record.version))
+    assert "has the acks" in read_fleet(servers.state).unreadable[key]
+
+
+def test_whom_a_state_waits_for() -> None:
+    members = tuple(
+        Member(name, f"http://{name}:1", False, at, group=group)
+        for at, (name, group) in enumerate((("a", "x"), ("b", "y"), ("c", "y"), ("r", "")), 1)
+    )
+    fleet = Fleet(members, (HeldSeat(0, ("b",), "http://b:1", "y"),))
+    move = Move(1, Mount.of("/t", "y"), "x")
+
+    def waits(state: MoveState, **acks: str) -> str:
+        told = tuple(
+            replace(each, acks=((1, acks[each.name]),) if each.name in acks else ())
+            for each in members
+        )
+        found = awaited(replace(fleet, members=told), replace(move, state=state))
+        return "".join(each.name for each in found)
+
+    assert waits(MoveState.PLANNED) == waits(MoveState.DONE) == ""
+    assert waits(MoveState.WARMING) == "b", "c has no seat"
+    assert waits(MoveState.WARMING, b=f"{FAILED} x") == "b"
+    assert waits(MoveState.WARMING, b="WARMING") == ""
+    assert waits(MoveState.FLIPPED, b="FLIPPED") == "a"
+    assert waits(MoveState.FLIPPED, a="FLIPPED") == waits(MoveState.FLIPPED, a="DROPPING") == ""
+    assert waits(MoveState.DROPPING, a="FLIPPED") == "a"
+    assert waits(MoveState.DROPPING, a="DROPPING") == ""
