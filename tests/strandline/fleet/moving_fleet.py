@@ -123,9 +123,8 @@ class Server:
         self.acks: dict[int, str] = {}
         self.known_since: int | None = None
         self.kept: dict[str, set[str]] = {}
-        self.handover = Handover(self.current, self._acknowledge, lake.clock)
-        # Private: the thread's own look is called by ``work``.
-        self.handover._views, self.handover._forget = ViewManager(), self._forget
+        self.handover = Handover(self.current, self._acknowledge, lake.clock, look_s=0)
+        self.handover.attach(ViewManager(), self._forget)
         self.is_up, self.is_stopped, self.has_joined = True, False, False
 
     def kill(self) -> None:
