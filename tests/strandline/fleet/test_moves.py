@@ -84,6 +84,7 @@ def servers() -> Servers:
 
 def test_a_move_goes_through_its_states_and_the_servers_follow(servers: Servers) -> None:
     a, b, c = servers.a, servers.b, servers.c
+    before = a.current.known
     move = servers.order("/lake/hot/")
     assert (move.source, move.destination, move.state) == ("default", "hot", MoveState.PLANNED)
     epochs = [read_fleet(servers.state).epoch]
@@ -103,7 +104,7 @@ def test_a_move_goes_through_its_states_and_the_servers_follow(servers: Servers)
     # Neither a nor b may create markers of it any more, but b doesn't know.
     c.step()
     assert set(c.current.known.unaware(T, c.url, "hot", None)) == {a.url, b.url}
-    assert a.current.known.former(T, "default")
+    assert a.current.known.former(T, "default", before)
     assert a.current.known.unaware(T, a.url, "default", None) == ()
     servers.run(2, a, c)
     assert servers.moves() == ["FLIPPED"]
@@ -117,6 +118,10 @@ def test_a_move_goes_through_its_states_and_the_servers_follow(servers: Servers)
     servers.run(2)
     assert all(each.acks == () for each in read_fleet(servers.state).fleet.members)
     assert c.current.known.group(T) == "hot"
+    now = a.current.known
+    assert now.former(T, "default", before), "the whole move came since"
+    assert not now.former(T, "default", now), "it steps in, as nobody else answers"
+    assert not c.current.known.former(T, "hot", before)
 
 
 def test_a_late_server_of_the_destination_waits_until_it_knows_more(servers: Servers) -> None:
