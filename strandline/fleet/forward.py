@@ -263,7 +263,8 @@ class Forwarder:
                     counts["answered"] += 1
                     return answer
                 counts["refused"] += 1
-        counts["served_here"] += 1
+        if urls:
+            counts["served_here"] += 1
         return None
 
     async def tell(self, url: str, request: Forwarded) -> PeerAnswer | None:

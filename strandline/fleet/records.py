@@ -219,10 +219,11 @@ def mounting(found: FleetRead, mounts: MountTable) -> tuple[Op, ...]:
     """Return the operations that write the mounts, and begin an epoch.
 
     Raises:
-        ConfigError: They are too long.
+        ConfigError: They are more than before, and too long.
     """
     value = mounts_bytes(mounts)
-    if len(value) > MAX_VALUE_BYTES // 2:
+    is_more = len(mounts.mounts) > len(found.fleet.mounts.mounts)
+    if is_more and len(value) > MAX_VALUE_BYTES // 2:
         raise ConfigError(
             f"the {len(mounts.mounts)} mounts take {len(value)} bytes; allowed:"
             f" {MAX_VALUE_BYTES // 2}"
@@ -514,7 +515,9 @@ def _acks_in(key: str, record: Mapping[str, Any]) -> tuple[tuple[int, str], ...]
     return tuple(sorted((int(name), what) for name, what in acks.items()))
 
 
+@lru_cache(maxsize=2)
 def _mounts_of(value: bytes) -> MountTable:
+    """Return the mounts; the same object for the same record, as each step of a member reads it."""
     rows = _field(MOUNTS, _object(MOUNTS, value), "mounts", list)
     try:
         return MountTable(tuple(map(_mount_of, rows)))

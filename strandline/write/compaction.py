@@ -19,7 +19,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from fsview.model.file_group import FileSlice
 from strandline.commit.conflict import COMPACT
@@ -31,7 +31,7 @@ from strandline.read.scan_plan import bytes_of
 from strandline.table_services.compact.planner import CompactionPlanner, CompactionResult
 from strandline.table_services.compact.policy import is_due
 from strandline.write.context import WriteContext
-from strandline.write.engine.base import storage_calls
+from strandline.write.engine.base import EngineContext, storage_calls
 from strandline.write.engine.driver import DriverEngine
 from strandline.write.engine.driver_limits import DriverLimits
 from strandline.write.operation import UPSERT
@@ -290,9 +290,11 @@ def _planner(context: WriteContext, target: Target) -> CompactionPlanner:
     )
 
 
-def _engine(context: WriteContext, size: int) -> DriverEngine:
+def _engine(context: WriteContext, size: int) -> EngineContext[Any]:
     """Return the engine that merges slices of this size: the driver itself, if they are small."""
     engine = context.engine
+    if engine.in_process:
+        return engine
     limits = DriverLimits.of(context.settings, matches=True, result_bytes=engine.result_bytes)
     found = DriverEngine(engine, limits, waits=context.storage.is_remote)
     # Without limits of rows and bytes, which are those of a batch, only that of files counts.

@@ -539,7 +539,7 @@ def _index(values: Settings, config: TableConfig) -> IndexOptions:
     """Return a table's index; refuse one, or a conflict strategy, that it doesn't allow."""
     index = IndexOptions.of(values, config)
     if config.table_type == MERGE_ON_READ:
-        refuse_for_logs(values, index)
+        refuse_for_logs(values)
     conflict_strategy(values, by_bucket=index.is_bucket)
     return index
 

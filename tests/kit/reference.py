@@ -135,6 +135,8 @@ NO_FLEET = {
     "members": (),
     "epoch": 0,
     "vacant": (),
+    "drained": (),
+    "groups": {},
     "renewed": True,
     "trouble": None,
     "records": {},

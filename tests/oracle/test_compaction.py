@@ -160,13 +160,9 @@ def test_hudi_finds_keys_in_our_base_files(hudi: Hudi, tmp_path: Path, version: 
     table.we("upsert", rides(range(0, 40, 2), ts=2))
     table.we("delete", rides(range(0, 40, 8), ts=2))
     assert compact(table)
-    files = list(table.path.rglob("*.parquet"))
     table.they("upsert", rides(range(0, 44, 2), ts=3))
     table.they("delete", rides(range(1, 44, 6), ts=3))
-    assert len(rows_of_base(hudi, table)) <= len(table.rows)
-    assert len(files) >= 3
-
-
-def rows_of_base(hudi: Hudi, table: Shared) -> list:
+    # A key that isn't found would be inserted into another group.
     found = hudi.read(table.path, hoodie_datasource_query_type="read_optimized")
-    return [row["id"] for row in found]
+    keys = [row["id"] for row in found]
+    assert len(keys) == len(set(keys))

@@ -41,6 +41,7 @@ FORMS = [
         "Parquet": {"hoodie.logfile.data.block.format": "parquet"},
         "commit time": {"hoodie.record.merge.mode": COMMIT_TIME},
         "Bloom": {"hoodie.index.type": "BLOOM"},
+        "global": {"hoodie.index.type": "GLOBAL_SIMPLE"},
         "buckets": {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "2"},
         "new files": {"hoodie.parquet.small.file.limit": "0"},
         "small logs": {
@@ -159,6 +160,23 @@ def test_taking_turns(hudi: Hudi, tmp_path: Path, version: int, more: dict[str, 
     table.we("upsert", rides(range(0, 50, 6), ts=10))
     table.we("insert", rides(range(100, 110), ts=1))
     table.they("upsert", rides(range(0, 110, 9), ts=11))
+
+
+@pytest.mark.parametrize("version", [8, 9])
+def test_records_move_between_partitions(hudi: Hudi, tmp_path: Path, version: int) -> None:
+    """Each finds the places of records that the other has moved or deleted in logs."""
+    table = Shared(hudi, tmp_path / "rides", version, {"hoodie.index.type": "GLOBAL_BLOOM"})
+    table.we("insert", rides(range(12), ts=2))
+    table.we("upsert", rides(range(4), ts=3, city="new"))
+    assert len(table.logs()) == 3
+    table.they("upsert", rides(range(2, 7), ts=4, city="other"))
+    table.we("upsert", rides(range(6), ts=5))
+    table.we("upsert", rides(range(4, 12), ts=1, city="late"))
+    table.we("delete", rides(range(3), ts=0, city="unknown"))
+    table.they("upsert", rides(range(1, 9), ts=6, city="new"))
+    table.we("upsert", rides(range(12), ts=7, city="other"))
+    table.they("upsert", rides(range(0, 12, 2), ts=8), **_named(COMPACTION))
+    table.we("upsert", rides(range(12), ts=9))
 
 
 def _named(options: Mapping[str, str]) -> dict[str, str]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import platform
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -27,15 +27,15 @@ from prometheus_client.metrics_core import (
 )
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from fsview.metrics import Labels
+from fsview.metrics import BOUNDS_S, Labels, Latency
 from strandline.server.http.reply import Reply
 from strandline.server.http.request import Request
-from strandline.server.latency import BOUNDS_S, Latency
 
 _SLICE: Final = 32
 """Tables between two pauses, see ``strandline.server.api.pages``."""
 _PAUSE_S: Final = 0.0005
 _US: Final = 1e-6
+_MEMBER_STATES: Final = ("ready", "warming", "standby", "drained", "router")
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,14 +271,30 @@ def _events(figures: Mapping[str, Any]) -> Iterator[Metric]:
         yield _counters_by("copies", text, "outcome", figures["copies"])
 
 
+def _state_of(member: Mapping[str, Any], drained: Collection[str]) -> str:
+    """Return which of ``_MEMBER_STATES`` a member of the fleet is in."""
+    if member["router"]:
+        return "router"
+    if member["url"] in drained:
+        return "drained"
+    if member["seat"] is None:
+        return "standby"
+    return "ready" if member["ready"] else "warming"
+
+
 def _of_fleet(figures: Mapping[str, Any]) -> Iterator[Metric]:
     fleet = figures["fleet"]
-    seated = Counter(
-        "standby" if each["seat"] is None else "ready" if each["ready"] else "warming"
-        for each in fleet["members"]
-    )
-    states = {state: seated[state] for state in ("ready", "warming", "standby")}
+    drained = frozenset(fleet["drained"])
+    counted = Counter(_state_of(each, drained) for each in fleet["members"])
+    states = {state: counted[state] for state in _MEMBER_STATES}
     yield _gauges_by("fleet_members", "Members of the fleet by state.", "state", states)
+    for name, text in (
+        ("seats", "Seats of a group of servers."),
+        ("vacant", "Seats of a group that nobody holds."),
+        ("mounts", "Paths mounted on a group."),
+    ):
+        by_group = {group: of[name] for group, of in fleet["groups"].items()}
+        yield _gauges_by(f"fleet_group_{name}", text, "group", by_group)
     yield _gauge("fleet_epoch", "Changes of seats and mounts so far.", fleet["epoch"])
     yield _gauge("fleet_vacant_seats", "Seats that nobody holds.", len(fleet["vacant"]))
     renewed = float(fleet["renewed"])

@@ -12,13 +12,13 @@ from collections import Counter
 from functools import lru_cache
 from typing import Final
 
+from fsview.metrics import READY, Latencies
 from fsview.table_view import TableView
 from fsview.wire.param import PRETTY, REFRESH_OFF
 from fsview.wire.route import Route
 from fsview.wire.routes import ROUTES
 from strandline.server.http.reply import Accepted
 from strandline.server.http.request import Fields, accepted_of, parse_query
-from strandline.server.latency import READY, Latencies
 from strandline.server.lookup.answer import TARGET_BYTES, Answers, Question, is_of_group
 from timeline.errors import InputError, StrandlineError
 

@@ -320,9 +320,19 @@ def with_failures(metadata: CleanMetadata, others: Iterable[CleanMetadata]) -> C
     return replace(metadata, partition_metadata=failures)
 
 
-def is_changed_since(timeline: Timeline, clean: Instant) -> bool:
-    """Whether files that a pending clean planned may be live again, or savepointed."""
-    changes = (i for i in timeline if i.action in (ROLLBACK, RESTORE, SAVEPOINT))
+def is_changed_since(timeline: Timeline, clean: Instant, saved: str) -> bool:
+    """Whether files that a pending clean planned may be live again, or savepointed.
+
+    Args:
+        timeline: The active timeline.
+        clean: The clean.
+        saved: ``SAVEPOINTED`` in its plan; Hudi's plans have none.
+    """
+    # A savepoint may have come after the timeline was read for the plan, but before the request.
+    known = saved.split(",")
+    if any(i.action == SAVEPOINT and i.requested_time not in known for i in timeline):
+        return True
+    changes = (i for i in timeline if i.action in (ROLLBACK, RESTORE))
     return any(
         not i.is_completed or (i.completion_time or i.requested_time) > clean.requested_time
         for i in changes

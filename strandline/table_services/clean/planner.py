@@ -273,6 +273,7 @@ class CleanPlanner:
         names: Mapping[str, Collection[str]],
         kept: Retention,
         leases: Sequence[Lease],
+        saved: str,
     ) -> Spared:
         """Return the files of a pending clean that must stay, as the table has changed since.
 
@@ -285,12 +286,13 @@ class CleanPlanner:
             names: Partition → names of its files.
             kept: What it keeps.
             leases: Readers' leases that it would break.
+            saved: As in ``is_changed_since``.
 
         Cost: nothing if there was none of these since; else two look-ups a partition, for leases
             two more, and a list if some of its files are deleted already. A new view loads the
             partitions as for a plan.
         """
-        changed = is_changed_since(timeline, clean)
+        changed = is_changed_since(timeline, clean, saved)
         if not changed and not leases:
             return Spared()
         self._view.sync()

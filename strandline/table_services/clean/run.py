@@ -5,7 +5,8 @@ continues.
 
 Readers' leases are listed before a clean is planned, and again when it has been requested. If one
 came in between that the clean would break, the clean is withdrawn and planned again: a reader
-creates its lease before it looks for cleans, so at least one of the two finds the other.
+creates its lease before it looks for cleans, so at least one of the two finds the other. So is the
+timeline, for savepoints: Hudi makes them without the table's lock, and looks for cleans first.
 
 Source: Hudi 1.2.0 ``CleanPlanActionExecutor``, ``CleanActionExecutor``.
 """
@@ -39,12 +40,12 @@ from strandline.table_services.clean.parts import (
     last_of_series,
     part_of,
 )
-from strandline.table_services.clean.plan import reach, retention_of
+from strandline.table_services.clean.plan import SAVEPOINTED, reach, retention_of
 from strandline.table_services.clean.planner import Bounds, CleanPlanner
 from strandline.table_services.clean.policy import CleanSettings, last_clean
 from timeline.clock import TimeGenerator
 from timeline.errors import StrandlineError
-from timeline.instant import CLEAN, Instant, State
+from timeline.instant import CLEAN, SAVEPOINT, Instant, State
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import CleanerPlan, CleanMetadata
 from timeline.timeline import Timeline
@@ -131,8 +132,8 @@ class Cleaner:
             StorageError: An instant can't be written. A file that can't be deleted raises no error:
                 it is recorded as failed, and the next clean plans it again.
 
-        Cost: one list of the timeline; if a clean is due, one of the leases, and another when it
-            has been requested; reads of the last clean and of the commits that have left
+        Cost: one list of the timeline; if a clean is due, one of the leases, and another of both
+            when it has been requested; reads of the last clean and of the commits that have left
             the retained window since; two look-ups in the view for each partition that these name.
             The memory of the files of one part (``hoodie.clean.parallelism`` requests at a time).
         """
@@ -200,7 +201,10 @@ class Cleaner:
             plan = known or self.planner.history.plan_of(each.instant)
             names = self._execution.names(each.instant, plan)
             kept = retention_of(_whole(each, last).plan)
-            spared = self.planner.spared(timeline, each.instant, names, kept, broken[each.instant])
+            saved = plan.extra_metadata.get(SAVEPOINTED, "")
+            spared = self.planner.spared(
+                timeline, each.instant, names, kept, broken[each.instant], saved
+            )
             done = self._counter(sum(map(len, names.values())))
             carry_out = self._execution.carry_out
             executed = carry_out(each.instant, plan, start, spared=spared, done=done)
@@ -236,7 +240,7 @@ class Cleaner:
                 yield part_of(metadata.extra_metadata, self._meta.path_of(instant))
 
     def _request(self, timeline: Timeline) -> list[_Requested]:
-        """Request the next clean, which respects the leases there are once it has been requested.
+        """Request the next clean, which respects the leases and savepoints there are by then.
 
         Returns:
             Its parts, or an empty clean; nothing if there is nothing to do, or leases kept coming.
@@ -246,11 +250,15 @@ class Cleaner:
             requested = [] if bounds is None else self._request_in(timeline, bounds)
             if bounds is None or not requested:
                 return []
-            lease = self._broken_since(timeline, bounds)
-            if lease is None:
+            now = self._meta.active_timeline()
+            saved = next(iter(_savepoints(now) - _savepoints(timeline)), None)
+            lease = self._broken_since(timeline, bounds) if saved is None else None
+            if saved is None and lease is None:
                 return requested
-            logger.info("a clean would break the lease %s, and is planned again", lease)
+            broken = f"the lease {lease}" if saved is None else f"{saved}"
+            logger.info("a clean would break %s, and is planned again", broken)
             self._execution.withdraw(each.instant for each in requested)
+            timeline = now.filter(lambda i: i.action != CLEAN or i.is_completed)
         return []
 
     def _broken_since(self, timeline: Timeline, bounds: Bounds) -> Lease | None:
@@ -330,6 +338,13 @@ class Cleaner:
 
     def _plan_path(self, clean: Instant) -> str:
         return self._meta.path_of(replace(clean, state=State.REQUESTED))
+
+
+def _savepoints(timeline: Timeline) -> frozenset[Instant]:
+    """Return the savepoints of a timeline, also those that are being made."""
+    if SAVEPOINT not in timeline.actions:
+        return frozenset()
+    return frozenset(i for i in timeline if i.action == SAVEPOINT)
 
 
 def _broken(

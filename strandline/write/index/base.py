@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
 from strandline.write.engine.base import D, EngineContext, Tally
+from strandline.write.index.merged_slices import MergedSlices
 from strandline.write.tasks.columns import FILE, RowCount
 from strandline.write.tasks.placement import StoredFile
 from timeline.storage.base import Storage
@@ -62,6 +63,8 @@ class LocationRequest(Generic[D]):
         storage: The table's storage.
         tally: Takes the counts of ``search``, which the write compares with ``counts``.
         ordering: Ordering columns whose stored values are wanted, and their types.
+        merged: Reads the slices of files with logs, in which keys that were found may not be any
+            more; ``None``: what a base file holds counts.
     """
 
     engine: EngineContext[D]
@@ -71,6 +74,7 @@ class LocationRequest(Generic[D]):
     storage: Storage
     tally: Tally
     ordering: Mapping[str, pa.DataType] = field(default_factory=dict)
+    merged: MergedSlices | None = None
 
 
 class Index(ABC):

@@ -13,6 +13,9 @@ Index type       Files                       A file's keys are read unless
 `GLOBAL_BLOOM`   of all partitions           its range or Bloom filter does
 ===============  ==========================  =====================================
 
+With a global index of a merge-on-read table, a key that is found counts only if its slice holds it
+with its logs merged (``merged_slices``): it may have been deleted, or moved to another partition.
+
 Source: Hudi 1.2.0 ``HoodieSimpleIndex``, ``HoodieBloomIndex`` and their global subclasses.
 """
 
@@ -34,6 +37,7 @@ from strandline.records.row_selection import one_chunk
 from strandline.records.schema.columns import column_of
 from strandline.write.engine.base import D, Tally, TaskAttempt, tallied
 from strandline.write.index.base import Index, LocationRequest, location_schema, stored_value
+from strandline.write.index.merged_slices import MergedSlices
 from strandline.write.tasks.columns import (
     FILE,
     KEY_HASH,
@@ -96,7 +100,13 @@ def search_files(
         tuple({path: tuple(each) for path, each in files.items()} for files in of_task),
         request.storage,
         request.tally,
-        FileSearch(by_range=by_range, by_filter=by_filter, ordering=request.ordering, form=form),
+        FileSearch(
+            by_range=by_range,
+            by_filter=by_filter,
+            ordering=request.ordering,
+            form=form,
+            merged=request.merged,
+        ),
     )
     return engine.transform(placed, search, form)
 
@@ -160,12 +170,14 @@ class FileSearch:
         by_filter: Whether Bloom filters do.
         ordering: Ordering columns whose stored values are returned, and their types.
         form: Schema of the locations.
+        merged: As in ``LocationRequest``.
     """
 
     by_range: bool
     by_filter: bool
     ordering: Mapping[str, pa.DataType]
     form: pa.Schema
+    merged: MergedSlices | None = None
 
     def locations(
         self, storage: Storage, path: str, keys: pa.Array, files: NumberedFiles
@@ -179,10 +191,28 @@ class FileSearch:
             files: The files to search.
         """
         search = KeySearch(keys, by_range=self.by_range, by_filter=self.by_filter)
+        heads = tuple(map(_head, self.ordering))
         for number, name in files:
-            found = search.found(storage, name, tuple(map(_head, self.ordering)))
+            is_merged = self.merged is not None and number in self.merged.slices
+            found = search.found(storage, name, () if is_merged else heads)
+            if found is not None and is_merged:
+                found = self._still_held(found, storage, number, heads)
             if found is not None:
                 yield self._located(found, path, number)
+
+    def _still_held(
+        self, found: KeysFound, storage: Storage, number: int, columns: tuple[str, ...]
+    ) -> KeysFound | None:
+        """Return the keys of a base file that its slice still holds, logs merged."""
+        assert self.merged is not None
+        held = one_chunk(found.stored.column(RECORD_KEY)).cast(pa.string())
+        keys, first = np.unique(held.to_numpy(zero_copy_only=False), return_index=True)
+        searched = pa.array(keys, pa.string())
+        rows = self.merged.holding(storage, number, searched, columns)
+        if not rows.num_rows:
+            return None
+        match = pc.index_in(one_chunk(rows.column(RECORD_KEY)), value_set=searched)
+        return KeysFound(found.at[first[match.to_numpy()]], rows)
 
     def _located(self, found: KeysFound, path: str, number: int) -> pa.RecordBatch:
         """Return the locations of the keys that a file holds."""

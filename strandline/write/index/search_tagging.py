@@ -53,6 +53,7 @@ from strandline.write.index.base import (
 )
 from strandline.write.index.bucket import refuse_bucket_files
 from strandline.write.index.colocated import colocated, found_in_place
+from strandline.write.index.merged_slices import MergedSlices
 from strandline.write.index.search import SEARCHED, SearchIndex
 from strandline.write.operation import Operation, Replaces
 from strandline.write.tasks.columns import (
@@ -278,6 +279,7 @@ class SearchTagging(Tagging[D]):
         combine_inserts: Whether rows with one key are combined although keys aren't looked up.
         ordering_fields: Ordering columns that decide which of several rows is the newest.
         properties: Which rows are deletes, and which values the newest row takes from older ones.
+        merged: As in ``LocationRequest``.
     """
 
     engine: EngineContext[D]
@@ -288,6 +290,7 @@ class SearchTagging(Tagging[D]):
     combine_inserts: bool
     ordering_fields: tuple[str, ...]
     properties: MergeProperties
+    merged: MergedSlices | None = None
 
     def scope(self, *, fills: bool) -> SearchScope:
         """Return the table for a global index, the rows' partitions, or nothing."""
@@ -361,7 +364,14 @@ class SearchTagging(Tagging[D]):
     def _request(self, rows: KeyedRows[D], files: tuple[StoredFile, ...]) -> LocationRequest[D]:
         compared = self._compared(rows.columns)
         return LocationRequest(
-            self.engine, rows.data, rows.counts, files, self.storage, self.tally, compared
+            self.engine,
+            rows.data,
+            rows.counts,
+            files,
+            self.storage,
+            self.tally,
+            compared,
+            self.merged,
         )
 
     def _compared(self, columns: pa.Schema) -> dict[str, pa.DataType]:

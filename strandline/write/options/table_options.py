@@ -36,8 +36,6 @@ from strandline.write.options.client_options import (
     key_generator_type,
     merge_mode,
 )
-from strandline.write.options.index_settings import BLOOM, BUCKET, INDEX_TYPE, IndexOptions
-from strandline.write.options.index_settings import SIMPLE as SIMPLE_INDEX
 from strandline.write.options.settings import METADATA_TABLE, TIME_SETTINGS
 from timeline.errors import ConfigError, UnsupportedTableError
 from timeline.table.config import TableConfig
@@ -211,21 +209,13 @@ def refuse_unsupported(config: TableConfig, base_path: str) -> None:
         refuse_unmergeable(config)
 
 
-def refuse_for_logs(values: Settings, index: IndexOptions) -> None:
+def refuse_for_logs(values: Settings) -> None:
     """Refuse options that a merge-on-read table can't be written with.
 
     Raises:
-        ConfigError: An option asks for a compaction, or for an index that isn't supported there.
+        ConfigError: An option asks for a log compaction.
     """
     refusals = Refusals()
-    if index.is_global:
-        refusals.add(
-            ConfigError(
-                f"{INDEX_TYPE.name} is {index.type}, but the table is merge-on-read; allowed:"
-                f" {SIMPLE_INDEX}, {BLOOM}, {BUCKET}",
-                hint="keys that logs have deleted or moved would be found at stale places",
-            )
-        )
     given = values.other.get(_LOG_COMPACTION, "").strip().lower()
     if given == "true":
         refusals.add(

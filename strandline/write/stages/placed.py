@@ -156,7 +156,7 @@ def _chosen(begun: Begun, choice: PartitionChoice, partitions: Sequence[str]) ->
                 raise UnsupportedTableError(
                     f"partition {partition!r} can't be deleted: its file group {file_id} is in a"
                     f" pending {action}",
-                    hint="execute it first, or have Hudi undo its plan",
+                    hint="execute it first, by WriteClient.compact or in Hudi",
                 )
     return list(chosen)
 

@@ -6,20 +6,22 @@ search the keys in them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from executor_proxy.report import LookupReport
-from fsview.model.file_group import BaseFile
-from fsview.model.file_system_view import FileSystemView, LookupQuery
+from fsview.model.file_group import BaseFile, FileSlice
+from fsview.model.file_system_view import FileSystemView, LookupQuery, partition_names
+from strandline.read.logs.log_blocks import needs_merge
 from strandline.records.merge_rule import MergeProperties
 from strandline.write.context import WriteRequest
 from strandline.write.engine.base import EngineContext, Tally
 from strandline.write.engine.driver import DriverEngine
 from strandline.write.index.base import SearchScope, TaggedRows, Tagging
 from strandline.write.index.bucket import BucketTagging
+from strandline.write.index.merged_slices import MergedSlices
 from strandline.write.index.search import SearchIndex
 from strandline.write.index.search_tagging import SearchTagging
 from strandline.write.operation import Operation
@@ -88,19 +90,21 @@ def tagged(request: WriteRequest, begun: Begun) -> Iterator[Tagged]:
     with ExitStack() as held:
         with request.account.timed("tag"):
             scope = tagging.scope(fills=fills)
-            files = () if scope is SearchScope.NOTHING else _stored_files(request, begun, scope)
+            slices = () if scope is SearchScope.NOTHING else _stored(request, begun, scope)
+            files = tuple(map(_stored_file, slices))
+            if isinstance(tagging, SearchTagging) and operation.needs_match:
+                tagging = replace(tagging, merged=_merged(request, begun, slices))
             if operation.needs_match and not target.index.is_bucket:
                 _refuse_only_logs(files, context.storage.base_path)
             rows = held.enter_context(tagging.tagged(begun.rows, files))
         yield Tagged(begun, rows, sizing, fills)
 
 
-def _stored_files(
-    request: WriteRequest, begun: Begun, scope: SearchScope
-) -> tuple[StoredFile, ...]:
-    """Return the newest base files of partitions, or of the table, at the write's timeline.
+def _stored(request: WriteRequest, begun: Begun, scope: SearchScope) -> tuple[FileSlice, ...]:
+    """Return the newest slices of partitions, or of the table, at the write's timeline.
 
-    In a merge-on-read table they are those of slices, merged while a compaction pends on them.
+    In a copy-on-write table a slice is its base file; in a merge-on-read table slices are merged
+    while a compaction pends on them.
     """
     report, partitions, context = LookupReport(), tuple(sorted(begun.rows.counts)), request.context
     location = context.embedded.lookup_location(
@@ -111,34 +115,53 @@ def _stored_files(
     try:
         # A view that lists storage reuses the timeline read when the instant was requested.
         with context.storage.reusing_listing(), closing(location.open(report)) as view:
+            if begun.target.merges_on_read:
+                if scope is SearchScope.TABLE:
+                    partitions = tuple(partition_names(view))
+                return _merged_slices(view, partitions, begun.transaction.time)
             if scope is SearchScope.TABLE:
                 view.load_all_partitions()
                 found = sorted(view.all_latest_base_files(), key=lambda file: file.path)
-            elif begun.target.merges_on_read:
-                return _merged(view, partitions, begun.transaction.time)
             else:
                 found = _newest(view, partitions)
     finally:
         request.account.add({}, report)
-    return tuple(StoredFile(file.partition, file.file_id, file.name, file.size) for file in found)
+    return tuple(FileSlice(file.partition, file.file_id, file.instant, file) for file in found)
 
 
-def _merged(view: FileSystemView, partitions: tuple[str, ...], time: str) -> tuple[StoredFile, ...]:
-    """Return the base files of partitions, in their order, with whether they have logs."""
+def _merged_slices(
+    view: FileSystemView, partitions: tuple[str, ...], time: str
+) -> tuple[FileSlice, ...]:
+    """Return the slices of partitions, in their order."""
     if not partitions:
         return ()
     name = "latest_merged_file_slices_before_or_on"
     (answers,) = view.look_up([LookupQuery(name, partitions, max_instant=time)])
-    slices = [each for found in answers for each in found]
-    return tuple(
-        StoredFile(
-            each.partition,
-            each.file_id,
-            each.base_file.name if each.base_file else "",
-            each.base_file.size if each.base_file else 0,
-            bool(each.log_files),
-        )
-        for each in slices
+    return tuple(each for found in answers for each in found)
+
+
+def _stored_file(found: FileSlice) -> StoredFile:
+    """Return the base file of a slice, with whether it has logs."""
+    base, has_logs = found.base_file, bool(found.log_files)
+    name, size = ("", 0) if base is None else (base.name, base.size)
+    return StoredFile(found.partition, found.file_id, name, size, has_logs)
+
+
+def _merged(
+    request: WriteRequest, begun: Begun, slices: Sequence[FileSlice]
+) -> MergedSlices | None:
+    """Return what reads the slices with logs, if the index is global."""
+    target = begun.target
+    with_logs = {number: each for number, each in enumerate(slices) if needs_merge(each)}
+    if not (with_logs and target.index.is_global):
+        return None
+    return MergedSlices(
+        with_logs,
+        target.meta,
+        begun.transaction.timeline,
+        target.schema,
+        target.avro_schema,
+        target.once_in_micros(request.context.history),
     )
 
 

@@ -1,7 +1,8 @@
 """``LogRows``: the blocks of one bucket's rows for logs, and a log's statistics.
 
 Rows that delete their keys go to the block of deletes, all others to data blocks. Nothing is
-compared with stored rows.
+compared with stored rows. A row that removes its record, which moves to another partition, is a
+delete without an ordering value: it wins over all older rows.
 
 Source: Hudi 1.2.0 ``HoodieAppendHandle``.
 """
@@ -18,7 +19,8 @@ from strandline.records.file.log_file_writer import (
     LogFileSettings,
     deleted_rows,
 )
-from strandline.records.merge import MergeCounts, Merger, MergeRules
+from strandline.records.merge import REMOVES, MergeCounts, Merger, MergeRules
+from strandline.records.merge_rule import delete_flags
 from strandline.records.meta_fields import RECORD_KEY
 from strandline.records.schema.columns import column_of, conform
 from strandline.write.tasks.placement import Bucket
@@ -79,15 +81,18 @@ def _deletes_in(rows: pa.Table, rules: MergeRules) -> list[DeletedRecord]:
     """Return the rows that delete their keys."""
     if rules.delete:
         return deleted_rows(rows.column(RECORD_KEY))
-    flags = rules.properties.deletes(rows)
+    removes = delete_flags(rows, REMOVES)
+    flags = rules.properties.deletes(rows) & ~removes
+    found = rows.filter(pa.array(removes)) if removes.any() else rows.slice(0, 0)
+    moved = deleted_rows(found.column(RECORD_KEY))
     if not flags.any():
-        return []
+        return moved
     found = rows.filter(pa.array(flags))
     if not rules.event_time:
-        return deleted_rows(found.column(RECORD_KEY))
+        return moved + deleted_rows(found.column(RECORD_KEY))
     own = conform(found, rules.schema)
     values = [column_of(own, name) for name in rules.ordering_fields]
-    return deleted_rows(found.column(RECORD_KEY), values)
+    return moved + deleted_rows(found.column(RECORD_KEY), values)
 
 
 def log_stat(

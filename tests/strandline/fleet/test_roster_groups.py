@@ -12,7 +12,7 @@ import pytest
 
 from strandline.fleet.changes import add_mount, drain, remove_mount
 from strandline.fleet.groups import AUTO, Group, groups_of
-from strandline.fleet.mounts import Mount
+from strandline.fleet.mounts import Mount, MountTable
 from strandline.fleet.records import (
     EPOCH,
     GROUPS_SCHEMA,
@@ -22,6 +22,8 @@ from strandline.fleet.records import (
     member_bytes,
     member_key,
     member_name,
+    mounts_bytes,
+    next_epoch,
     read_fleet,
 )
 from strandline.fleet.roster import Roster
@@ -250,6 +252,7 @@ def test_mounts_are_read_with_the_seats_and_must_be_readable(servers: Grouped) -
     mounts = add_mount(servers.state, Mount.of("s3://lake/hot", "hot"))
     assert b.step().mounts == mounts
     assert b.epoch == epoch + 1
+    assert b.step().mounts is read_fleet(servers.state).fleet.mounts, "it is parsed once"
     for value, said in (
         (b"{", "'mounts' is no JSON"),
         (b'{"mounts": [7]}', "'mounts' has 7; allowed: JSON objects"),
@@ -262,6 +265,19 @@ def test_mounts_are_read_with_the_seats_and_must_be_readable(servers: Grouped) -
         with pytest.raises(FleetError, match=said):
             b.step()
         assert b.fleet.mounts == mounts, "the last ones are used"
+
+
+def test_more_mounts_than_a_record_has_room_for_are_refused(servers: Grouped) -> None:
+    a = servers.start("a")
+    a.step()
+    found = read_fleet(servers.state)
+    far = "s3://lake/" + "/".join("x" * 100 for _ in range(9))
+    table = MountTable(tuple(Mount.of(f"{far}/{number}", "default") for number in range(280)))
+    servers.state.write(Put(MOUNTS, mounts_bytes(table)), next_epoch(found, has_groups=True))
+    with pytest.raises(ConfigError, match=r"the 281 mounts take 2\d+ bytes; allowed: 262144"):
+        add_mount(servers.state, Mount.of(f"{far}/more", "default"))
+    assert remove_mount(servers.state, f"{far}/7").mount(f"{far}/7") is None
+    assert a.step().mounts.group(f"{far}/8/t") == "default"
 
 
 def test_two_who_mount_at_once_both_succeed_or_the_second_is_told(servers: Grouped) -> None:

@@ -111,6 +111,7 @@ def test_a_mounted_table_goes_to_its_group_and_comes_back(lakes: Lakes, tmp_path
     }
     newest = table.write(("p=1", "a-0"))
     base = {"basepath": table.storage.base_path}
+    wait_for_epoch(tmp_path, a)
     assert newest.encode() in a.ask(NEWEST, base).body
     assert b.asked() >= 1
     assert [b.ask(LATEST, each).body for each in asked] == before

@@ -15,7 +15,10 @@ from timeline.errors import StorageUnavailableError
 from timeline.meta_client import TableMetaClient
 from timeline.storage.local import LocalStorage
 
-TABLES = ["mor_basic_v6", "mor_basic_v9", "cow_basic_v9", "savepoint_mor_v6"]
+TABLES = [
+    *quick_runs(["cow_basic_v9"], ["mor_basic_v6", "mor_basic_v9", "cow_basic_v9"]),
+    pytest.param("savepoint_mor_v6", marks=pytest.mark.product),
+]
 MANY = 10_000
 WAIT_S = 30
 
@@ -69,7 +72,7 @@ def rows(path, calls):
     return [scan.to_arrow() for scan in scans] + [scans[0].count()]
 
 
-@pytest.fixture(params=quick_runs(["cow_basic_v9"], TABLES))
+@pytest.fixture(params=TABLES)
 def path(request, tmp_path):
     return golden.build_final(request.param, tmp_path)
 

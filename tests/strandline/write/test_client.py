@@ -283,7 +283,8 @@ def test_the_result_accounts_for_time_and_storage(tmp_path):
         c.upsert(table(row("a")))
         c.upsert(table(row("a", ts=2)))
         result = c.upsert(table(row("a", ts=3), row("b", "us")))
-    assert set(result.seconds) == {"tag", "write", "commit", "sync", "clean", "archive", "rollback"}
+    steps = {"tag", "write", "commit", "sync", "compact", "clean", "archive", "rollback"}
+    assert set(result.seconds) == steps
     assert all(seconds >= 0 for seconds in result.seconds.values())
     assert [each.route for each in result.lookups] == ["look_up"]
     assert result.storage_calls["create", "marker"] == 2

@@ -5,13 +5,15 @@ from __future__ import annotations
 import random
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from fsview.local_view import open_view as local_view
+from fsview.model.file_system_view import FileSystemView
 from strandline import Table
 from strandline.records.meta_fields import COMMIT_SEQNO, COMMIT_TIME, IS_DELETED
 from tests.kit.concurrency.manual_clock import LaterClock
@@ -542,3 +544,55 @@ def test_markers_of_a_compaction_are_no_early_conflict(base):
         c.compact()
     assert written[0].rows_updated == 2
     assert Table(base).to_arrow()["ts"].to_pylist() == [9, 9]
+
+
+def test_a_view_follows_a_compaction_that_is_undone_and_executed_again(base):
+    failed = []
+
+    def fail(kind, path):
+        if kind == "create" and path.endswith(".MERGE") and not failed:
+            failed.append(path)
+            raise OSError("no space left")
+
+    options = {**LOGS, "embed__timeline__server": "true"}
+    with client(base, HookedStorage(base, fail), **options) as c, open_view(base) as view:
+        assert c.service
+        with pytest.raises(OSError, match="no space left"):
+            c.compact()
+        c.upsert(table(row("a", ts=7)))
+        before = served(c, base)
+        done = c.compact()
+        assert len(done.finished) == 1
+        assert served(c, base) == before == rows(base)
+        result = c.upsert(table(row("a", ts=8)))
+        assert (result.fallbacks, result.rows_updated) == ((), 1)
+        assert [each["ts"] for each in served(c, base)] == [8, 3]
+        # One that saw each state, and a new one.
+        view.sync()
+        with open_view(base) as fresh:
+            assert names_of(view) == names_of(fresh)
+
+
+def names_of(view: FileSystemView) -> list[tuple]:
+    """Return what the slices of a view are made of."""
+    slices = [each for partition in ("eu", "us") for each in view.all_file_slices(partition)]
+    return [
+        (s.base_instant, s.base_file and s.base_file.name, [log.name for log in s.log_files])
+        for s in slices
+    ]
+
+
+@contextmanager
+def open_view(base) -> Iterator[FileSystemView]:
+    view = local_view(LocalStorage(str(base)))
+    view.load_all_partitions()
+    with closing(view):
+        yield view
+
+
+def served(c, base) -> list[dict]:
+    """Return the rows of the slices that a client's service names."""
+    location = c._context.embedded.newest_location()
+    found = Table(base, service=location.urls[0], token=location.token).to_arrow()
+    found = found.drop_columns(list(reader.META)).to_pylist()
+    return sorted(found, key=lambda each: (each["id"], each["region"]))

@@ -207,6 +207,11 @@ BY_TIME, LATER_WINS = "EVENT_TIME_ORDERING", "COMMIT_TIME_ORDERING"
 BLOOM = {"index__type": "BLOOM"}
 
 
+GLOBAL = {"index__type": "GLOBAL_SIMPLE"}
+GLOBAL_NEW = {"index__type": "GLOBAL_BLOOM", **NO_FILLING}
+IN_PLACE = {**GLOBAL, "simple__index__update__partition__path": "false"}
+
+
 @pytest.mark.property
 @pytest.mark.parametrize(
     ("mode", "more"),
@@ -216,10 +221,16 @@ BLOOM = {"index__type": "BLOOM"}
         pytest.param(LATER_WINS, NO_FILLING, id="later-new"),
         pytest.param(LATER_WINS, BLOOM, id="later-bloom"),
         pytest.param(BY_TIME, BUCKETS, id="time-buckets"),
+        pytest.param(BY_TIME, GLOBAL, id="time-global"),
+        pytest.param(LATER_WINS, GLOBAL_NEW, id="later-global-new"),
+        pytest.param(BY_TIME, IN_PLACE, id="time-global-in-place"),
         pytest.param(LATER_WINS, {}, id="later", marks=pytest.mark.product),
         pytest.param(BY_TIME, NO_FILLING, id="time-new", marks=pytest.mark.product),
         pytest.param(BY_TIME, BLOOM, id="time-bloom", marks=pytest.mark.product),
         pytest.param(LATER_WINS, BUCKETS, id="later-buckets", marks=pytest.mark.product),
+        pytest.param(LATER_WINS, GLOBAL, id="later-global", marks=pytest.mark.product),
+        pytest.param(BY_TIME, GLOBAL_NEW, id="time-global-new", marks=pytest.mark.product),
+        pytest.param(LATER_WINS, IN_PLACE, id="later-in-place", marks=pytest.mark.product),
     ],
 )
 def test_a_walk_gives_the_rows_of_a_copy_on_write_table(tmp_path, mode, more):
@@ -236,10 +247,12 @@ def test_a_walk_gives_the_rows_of_a_copy_on_write_table(tmp_path, mode, more):
         least = 0
         for step in range(25):
             keys = rng.sample("abcdefghijkl", rng.randint(1, 6))
-            found = [
-                row(key, "eu" if key < "g" else "us", least + rng.randint(1, 5), f"{step}")
-                for key in keys
-            ]
+            found = []
+            for key in keys:
+                region = "eu" if key < "g" else "us"
+                if "GLOBAL" in more.get("index__type", ""):
+                    region = rng.choice(["eu", "us", "asia"])
+                found.append(row(key, region, least + rng.randint(1, 5), f"{step}"))
             batch, operation = table(*found), "upsert"
             if step % 5 == 4:
                 operation = "delete"
@@ -256,8 +269,56 @@ def test_a_walk_gives_the_rows_of_a_copy_on_write_table(tmp_path, mode, more):
 
 
 def read(base) -> list[dict]:
-    found = Table(base).to_arrow().select(["id", "region", "ts", "name"]).to_pylist()
+    names = ["id", "region", "ts", "name", "_hoodie_partition_path"]
+    found = Table(base).to_arrow().select(names).to_pylist()
     return sorted(found, key=lambda each: each["id"])
+
+
+@pytest.fixture
+def moved(tmp_path) -> Path:
+    """A table with a global index, in which "a" has moved from "eu" to "us"."""
+    with client(tmp_path / "t", **MOVING) as c:
+        c.upsert(table(row("a"), row("b"), row("c", "us")))
+        c.upsert(table(row("a", "us", ts=2)))
+    return tmp_path / "t"
+
+
+MOVING = {**NO_FILLING, **GLOBAL}
+
+
+def test_a_row_moves_to_another_partition_by_a_delete_in_its_log(moved):
+    ((partition, log, *_),) = reader.logs(moved)
+    (block,) = read_blocks((moved / partition / log).read_bytes(), log)
+    assert block.kind == DELETE
+    assert [(each["id"], each["region"]) for each in rows(moved)] == [
+        ("a", "us"),
+        ("b", "eu"),
+        ("c", "us"),
+    ]
+
+
+def test_a_place_from_which_a_row_has_moved_counts_no_more(moved):
+    """Its base file still has the key."""
+    with client(moved, **MOVING) as c:
+        result = c.upsert(table(row("a", "eu", ts=1), row("b", "us", ts=1)))
+        # "a" is late, so it stays; "b" moves.
+        assert (result.rows_inserted, result.rows_updated, result.rows_deleted) == (1, 1, 1)
+        assert c.delete(table(row("a", "asia"))).rows_deleted == 1
+    assert [(each["id"], each["region"]) for each in rows(moved)] == [("b", "us"), ("c", "us")]
+    with client(moved, **MOVING, simple__index__update__partition__path="false") as c:
+        # It is in no partition any more, so it isn't updated in place.
+        assert c.upsert(table(row("a", "asia"), row("b", "eu", ts=9))).rows_inserted == 1
+    found = [(each["id"], each["_hoodie_partition_path"]) for each in read(moved)]
+    assert found == [("a", "asia"), ("b", "us"), ("c", "us")]
+
+
+def test_the_merged_row_decides_whether_a_row_is_late(moved):
+    with client(moved, **MOVING) as c:
+        c.upsert(table(row("c", "us", ts=7)))
+        c.upsert(table(row("c", "eu", ts=6)))
+        assert [each["ts"] for each in rows(moved)] == [2, 1, 7]
+        c.upsert(table(row("c", "eu", ts=8)))
+    assert [(each["region"], each["ts"]) for each in rows(moved)][-1] == ("eu", 8)
 
 
 def test_a_task_that_runs_again_leaves_one_log_a_group(base):
@@ -357,8 +418,6 @@ REFUSED = {
         {**LOGS, "write__table__version": 6},
         r"hoodie.write.table.version is 6 and hoodie.datasource.write.table.type is MERGE_ON_READ",
     ),
-    "a global index": ({**LOGS, "index__type": "GLOBAL_SIMPLE"}, "hoodie.index.type is GLOBAL"),
-    "another global index": ({**LOGS, "index__type": "GLOBAL_BLOOM"}, "allowed: SIMPLE, BLOOM"),
     "compacting and only planning": (
         {**LOGS, "compact__inline": "true", "compact__schedule__inline": "true"},
         "hoodie.compact.inline and hoodie.compact.schedule.inline ask",

@@ -70,7 +70,8 @@ CLEAN = [
     LEASES,
     "GET .hoodie/timeline/*_*.commit",  # which has left the retained ones
     "PUT .hoodie/timeline/*.clean.requested",
-    LEASES,  # one may have come meanwhile
+    TIMELINE,  # a savepoint or a lease may have come meanwhile
+    LEASES,
     "PUT .hoodie/timeline/*.clean.inflight",
     "POST delete",  # the files
     "HEAD .hoodie/timeline/*.clean.inflight",

@@ -201,7 +201,8 @@ def test_many_tables_have_a_bounded_number_of_series() -> None:
     parts = parts_of("/lake", opener=opened)
     client = AppClient(parts)
     for number in range(EXPORTED_TABLES):
-        parts.metrics.add("requests", table=f"file:///lake/before{number}", way="computed")
+        labels = {"table": f"file:///lake/before{number}", "route": "r", "way": "computed"}
+        parts.metrics.add("requests", **labels)
     for number in range(3):
         asked = {"basepath": f"/lake/t{number}", "partition": "2024-01-01"}
         assert client.ask("GET", LATEST, asked)[0] == 200
@@ -217,10 +218,17 @@ def test_many_tables_have_a_bounded_number_of_series() -> None:
 def test_a_fleet_s_figures_are_there() -> None:
     fleet = {
         "members": [
-            {"seat": 0, "ready": True},
-            {"seat": 1, "ready": False},
-            {"seat": None, "ready": True},
+            {"url": "a", "router": False, "seat": 0, "ready": True},
+            {"url": "b", "router": False, "seat": 1, "ready": False},
+            {"url": "c", "router": False, "seat": None, "ready": True},
+            {"url": "d", "router": False, "seat": None, "ready": True},
+            {"url": "r", "router": True, "seat": None, "ready": False},
         ],
+        "drained": ["d"],
+        "groups": {
+            "default": {"seats": 2, "vacant": 1, "mounts": 0},
+            "hot": {"seats": 1, "vacant": 0, "mounts": 4},
+        },
         "epoch": 7,
         "vacant": [2],
         "renewed": False,
@@ -231,7 +239,11 @@ def test_a_fleet_s_figures_are_there() -> None:
     found = scrape(AppClient(parts))
     assert value(found, "fleet_members", state="ready") == 1
     assert value(found, "fleet_members", state="warming") == 1
-    assert value(found, "fleet_members", state="standby") == 1
+    for state in ("standby", "drained", "router"):
+        assert value(found, "fleet_members", state=state) == 1
+    assert value(found, "fleet_group_seats", group="default") == 2
+    assert value(found, "fleet_group_vacant", group="default") == 1
+    assert value(found, "fleet_group_mounts", group="hot") == 4
     assert value(found, "fleet_epoch") == 7
     assert value(found, "fleet_vacant_seats") == 1
     assert value(found, "fleet_renewed") == 0

@@ -55,8 +55,8 @@ FAULTS = [(at, effect) for effect in Effect for at in distinct_calls(LOG, effect
 def test_the_calls_are_few():
     kinds = [kind for kind, _ in clean(prepared(6), []).log]
     assert kinds == [kind for kind, _ in LOG]
-    # The timeline, the leases before and after the request, and, once, the archive.
-    assert kinds.count("list") == 4
+    # The timeline and the leases before and after the request, and, once, the archive.
+    assert kinds.count("list") == 5
     assert len(FAULTS) >= 20
 
 

@@ -78,7 +78,7 @@ def test_a_regular_clean_lists_no_partition_and_reads_one_commit():
     assert subject.clean().files_deleted == 1
     after = subject.calls()
     assert {kind: after[kind] - before[kind] for kind in after} == {
-        "list": 3,  # the timeline, and the leases before and after the request
+        "list": 4,  # the timeline and the leases, before and after the request
         "read": 1,  # the commit that left the window
         "create": 3,
         "stat": 1,

@@ -133,11 +133,11 @@ def test_null_keys_have_a_place():
 @pytest.mark.parametrize("pack", [Whole(), ByColumns("part"), ByHash(("key",), 2)], ids=repr)
 def test_streams_of_large_rows_are_short(pack):
     """However many rows a task yields at once."""
-    rows = pa.table({"part": pa.array([0] * 200, pa.int32()), "key": ["x" * (1 << 20)] * 200})
+    rows = pa.table({"part": pa.array([0] * 100, pa.int32()), "key": ["x" * (1 << 20)] * 100})
     packed = list(pack(iter(rows.to_batches())))
     sizes = [from_ipc([stream]).nbytes for _, _, stream in packed]
     assert max(sizes) <= 64 << 20
-    assert sum(from_ipc([stream]).num_rows for _, _, stream in packed) == 200
+    assert sum(from_ipc([stream]).num_rows for _, _, stream in packed) == 100
 
 
 def test_nothing_makes_no_stream():
@@ -165,12 +165,12 @@ def test_a_stage_runs_its_tasks_in_order():
 @pytest.mark.property
 def test_streams_of_several_at_once_are_short():
     """Spark sends some streams to Python in one batch."""
-    rows = pa.table({"part": pa.array([0] * 200, pa.int32()), "key": ["x" * (1 << 20)] * 200})
+    rows = pa.table({"part": pa.array([0] * 60, pa.int32()), "key": ["x" * (1 << 20)] * 60})
     for pack in (ByColumns("part"), ByHash(("key",), 2), Counted(LargestKey(), "key")):
-        packed = list(pack(iter(rows.to_batches(max_chunksize=50))))
+        packed = list(pack(iter(rows.to_batches(max_chunksize=20))))
         sizes = [from_ipc([stream]).nbytes for _, _, stream in packed]
         assert max(sizes) <= 4 << 20
-        assert sum(from_ipc([stream]).num_rows for part, _, stream in packed if part == 0) == 200
+        assert sum(from_ipc([stream]).num_rows for part, _, stream in packed if part == 0) == 60
 
 
 def test_rows_of_few_values_are_divided_as_they_are_packed():
