@@ -294,14 +294,14 @@ class Forwarding:
         """
         kind = asked.kind
         if not kind.is_safe and self._safe_mode is not None and self._current is not None:
-            known = self._current.known
+            before = self._current.known
             try:
                 answer = await self._in_doubt(self._safe_mode, asked, request, sender)
                 if answer is None:
                     epoch = None if sender is None else sender.epoch
                     await self._safe_mode.handed_over(asked.table, epoch, wait_of(request))
                     rest = _with_the_rest(request, began_s)
-                    return await self._created(here, asked, rest, known)
+                    return await self._created(here, asked, rest, self._current, before)
             except StateUnavailableError as error:
                 return _later(error, request)
             except ServiceError as error:
@@ -345,7 +345,12 @@ class Forwarding:
         return await self._forwarder.ask(urls, replace(creation, headers=settled))
 
     async def _created(
-        self, here: Application, asked: _Asked, request: Request, before: KnownFleet
+        self,
+        here: Application,
+        asked: _Asked,
+        request: Request,
+        current: CurrentFleet,
+        before: KnownFleet,
     ) -> Reply:
         """Return the answer to a creation: this server's, or its new owner's if the table moved.
 
@@ -353,19 +358,17 @@ class Forwarding:
             here: See ``answer``.
             asked: What the request asks.
             request: The request.
-            before: The fleet as it was known when this server was found to be the one to answer.
+            current: The fleet.
+            before: As it was when this server decided to create the markers.
 
         Raises:
             ServiceError: A new server may have got it, and didn't answer.
         """
-        current, table = self._current, asked.table
-        assert current is not None, "groups are unknown"
+        table = asked.table
         with current.creations.of(table):
             # Within the block: a server that notices a move after this waits for its end.
             known = current.known
-            # Since ``before`` the whole move may have passed, as nothing has held it up.
-            has_left = before.group(table) == current.group != known.group(table)
-            if not (has_left or known.former(table, current.group)):
+            if not known.former(table, current.group, before):
                 return await here(request)
         urls = [seat.url for seat in known.owners(table) if seat.url and seat.url != current.url]
         creation = _forwarded(asked, request)
