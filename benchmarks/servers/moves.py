@@ -64,9 +64,9 @@ def moved(folder: Path, rounds: int, shapes: Mapping[int, Shape] = SHAPES) -> It
                 source.ask(target("load_all_partitions", str(table.path), table.state()), "POST")
             with closing(open_state(f"sqlite://{folder}/state-{number}.db")) as state:
                 took: defaultdict[str, list[float]] = defaultdict(list)
-                for _ in range(rounds):
+                for turn in range(rounds):
                     before = source.told()["store"]["budget"]["used_bytes"]
-                    with Clients((source, other), tables) as clients:
+                    with Clients((source, other), tables, turn) as clients:
                         move = plan_move(state, str(lake), GROUP, now_ms=SystemClock().now_ms())
                         move = await_move(state, move, lambda _: None, LIMIT_S)
                     after = source.told()["store"]["budget"]["used_bytes"]
@@ -110,6 +110,11 @@ def _steps(move: Move) -> Iterator[tuple[str, float]]:
 class Clients:
     """A thread that asks servers until the block ends.
 
+    Args:
+        servers: The servers, the one that has the tables first.
+        tables: The tables.
+        turn: Makes the markers others than those of earlier turns.
+
     Attributes:
         asked: Number of requests.
         failed: Look-ups with another answer, markers that were new twice, creations that were
@@ -117,10 +122,12 @@ class Clients:
         longest_s: Longest time of a creation.
     """
 
-    def __init__(self, servers: Sequence[FleetServer], tables: Sequence[BigTable]) -> None:
+    def __init__(
+        self, servers: Sequence[FleetServer], tables: Sequence[BigTable], turn: int
+    ) -> None:
         self.asked = self.failed = 0
         self.longest_s = 0.0
-        self._servers, self._tables = servers, tables
+        self._servers, self._tables, self._turn = servers, tables, turn
         self._new: Counter[str] = Counter()
         self._ends = threading.Event()
         self._targets = [
@@ -161,7 +168,7 @@ class Clients:
 
     def _create(self, connection: http.client.HTTPConnection, path: str, number: int) -> None:
         folder = quote(f"{path}/.hoodie/.temp/{_INSTANT}", safe="")
-        marker = f"p/f{number}_1-0-1_{_INSTANT}.parquet.marker.CREATE"
+        marker = f"p/f{self._turn}-{number}_1-0-1_{_INSTANT}.parquet.marker.CREATE"
         where = f"{_CREATE}?markerdirpath={folder}&markername={quote(marker, safe='')}"
         began_s = time.monotonic()
         status, body = self._asked(connection, "POST", where)

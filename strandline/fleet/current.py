@@ -119,13 +119,21 @@ class KnownFleet:
         late = {each.url for each in awaited(self.fleet, move)}
         return tuple(seat.url for seat in after.owners(table) if seat.url and seat.url not in late)
 
-    def former(self, table: str, group: str) -> bool:
+    def former(self, table: str, group: str, before: KnownFleet) -> bool:
         """Whether a table has moved away from a group a moment ago.
 
         Its servers pass creations of markers on to those that have it now.
+
+        Args:
+            table: Text of the table's ``TableId``.
+            group: The group.
+            before: The fleet as it was when a server decided to create markers itself.
         """
-        move = self.fleet.move(table)
-        return move is not None and move.has_flipped and move.source == group
+        move, now = self.fleet.move(table), self.group(table)
+        if move is not None and move.has_flipped and move.source == group:
+            return True
+        # A whole move may have come in between.
+        return now not in (group, before.group(table))
 
     def unaware(self, table: str, url: str, group: str, epoch: int | None) -> tuple[str, ...]:
         """Return the servers for which a server must wait before it creates a table's markers.

@@ -41,6 +41,7 @@ class Handover:
         current: The fleet.
         acknowledge: Called with a move's number, and the state whose work is done.
         clock: Measures how long tables are in use.
+        look_s: See ``LOOK_S``.
     """
 
     def __init__(
@@ -48,9 +49,11 @@ class Handover:
         current: CurrentFleet,
         acknowledge: Callable[[int, str], object],
         clock: Clock | None = None,
+        *,
+        look_s: float = LOOK_S,
     ) -> None:
         self._current, self._acknowledge = current, acknowledge
-        self._clock = clock or SystemClock()
+        self._clock, self._look_s = clock or SystemClock(), look_s
         self._views: ViewManager | None = None
         self._forget: Forget = lambda _: None
         self._done: set[tuple[int, MoveState]] = set()
@@ -67,11 +70,15 @@ class Handover:
             views: Have the tables open.
             forget: See ``Forget``.
         """
-        self._views, self._forget = views, forget
+        self.attach(views, forget)
         self._cancel = self._current.listen(lambda _: self._due.set())
         self._due.set()
         # Not joined: closing a table may wait for its store.
         threading.Thread(target=self._run, name="strandline-handover", daemon=True).start()
+
+    def attach(self, views: ViewManager, forget: Forget) -> None:
+        """Set what ``look`` works on; see ``start``."""
+        self._views, self._forget = views, forget
 
     def stop(self) -> None:
         """Do nothing more; may be repeated."""
@@ -82,7 +89,7 @@ class Handover:
     def _run(self) -> None:
         is_done = True
         while True:
-            self._due.wait(None if is_done else LOOK_S)
+            self._due.wait(None if is_done else self._look_s)
             # Before the look: a change during it triggers another one.
             self._due.clear()
             if self._is_stopped:
@@ -134,7 +141,7 @@ class Handover:
         """Return whether this server can't call a marker of the tables new any more."""
         if (move.number, MoveState.FLIPPED) in self._done:
             return True
-        if not self._current.creations.wait(self._concerns(move), LOOK_S):
+        if not self._current.creations.wait(self._concerns(move), self._look_s):
             return False
         self._forget(self._concerns(move))
         return True

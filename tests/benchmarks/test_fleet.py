@@ -110,7 +110,7 @@ def test_a_second_server_takes_a_record(tmp_path: Path) -> None:
 
 
 def test_tables_move_while_clients_ask(tmp_path: Path) -> None:
-    rows = list(moved(tmp_path, 1, {2: Shape(partitions=3, groups=4, slices=2)}))
+    rows = list(moved(tmp_path, 2, {2: Shape(partitions=3, groups=4, slices=2)}))
     assert [row.what.rpartition(": ")[2] for row in rows[: len(STEPS)]] == [s.name for s in STEPS]
     failed = rows[-2]
     assert failed.met, failed.values

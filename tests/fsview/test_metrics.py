@@ -1,11 +1,20 @@
-"""Counters, and those for a monitoring system, which only grow."""
+"""Counters, those for a monitoring system, which only grow, and histograms of durations."""
 
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fsview.metrics import EXPORTED_TABLES, OTHER_TABLES, Metrics
+from fsview.metrics import (
+    BOUNDS_S,
+    BUILT,
+    EXPORTED_TABLES,
+    OTHER_ROUTE,
+    OTHER_TABLES,
+    READY,
+    Latencies,
+    Metrics,
+)
 
 TABLES = tuple(f"file:///t{number}" for number in range(EXPORTED_TABLES + 3))
 SYNCS = "syncs", ()
@@ -61,3 +70,25 @@ def test_exported_counters_are_the_sums_of_all_that_was_counted(
             metrics.merge(lambda each, kept=table: each == kept)  # type: ignore[misc]
         assert exported(metrics) == model
     assert metrics.get("syncs") == sum(model.values())
+
+
+def test_a_duration_counts_in_each_bucket_whose_bound_it_doesnt_exceed() -> None:
+    latencies = Latencies(())
+    histogram = latencies.of("status", READY)
+    for took_s in (0.0, BOUNDS_S[0], BOUNDS_S[0] * 1.01, BOUNDS_S[-1] + 1):
+        histogram.observe(took_s)
+    (found,) = latencies.snapshot()
+    assert (found.route, found.way) == ("status", READY)
+    assert len(found.cumulative) == len(BOUNDS_S) + 1
+    assert found.cumulative[:3] == (2, 3, 3)
+    assert found.cumulative[-2:] == (3, 4)
+    assert found.sum_s == BOUNDS_S[0] * 2.01 + BOUNDS_S[-1] + 1
+
+
+def test_paths_are_counted_by_their_route_and_all_unknown_ones_together() -> None:
+    latencies = Latencies([("/a", "first"), ("/", "greeting")])
+    for path in ("/a", "/a/", "/", "/b", "/" + "c" * 100_000):
+        latencies.note_built(path, 1.0)
+    found = {each.route: each.cumulative[-1] for each in latencies.snapshot()}
+    assert found == {"first": 2, "greeting": 1, OTHER_ROUTE: 2}
+    assert {each.way for each in latencies.snapshot()} == {BUILT}

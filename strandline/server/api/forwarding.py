@@ -46,7 +46,7 @@ from fsview.wire.marker_form import (
 from fsview.wire.param import BASE_PATH, PARTITION, REFRESH_OFF, TIMELINE_HASH, WAIT_HEADER
 from fsview.wire.routes import BY_NAME, ROUTES
 from strandline.fleet.copies import TOLD, Copies
-from strandline.fleet.current import CurrentFleet
+from strandline.fleet.current import CurrentFleet, KnownFleet
 from strandline.fleet.forward import EPOCH, SHORTEST_S, Forwarded, Forwarder
 from strandline.fleet.groups import Group
 from strandline.fleet.peer_connection import PeerAnswer
@@ -293,13 +293,15 @@ class Forwarding:
             sender: The server that has forwarded it; ``None``: a client sent it.
         """
         kind = asked.kind
-        if not kind.is_safe and self._safe_mode is not None:
+        if not kind.is_safe and self._safe_mode is not None and self._current is not None:
+            before = self._current.known
             try:
                 answer = await self._in_doubt(self._safe_mode, asked, request, sender)
                 if answer is None:
                     epoch = None if sender is None else sender.epoch
                     await self._safe_mode.handed_over(asked.table, epoch, wait_of(request))
-                    return await self._created(here, asked, _with_the_rest(request, began_s))
+                    rest = _with_the_rest(request, began_s)
+                    return await self._created(here, asked, rest, self._current, before)
             except StateUnavailableError as error:
                 return _later(error, request)
             except ServiceError as error:
@@ -342,18 +344,31 @@ class Forwarding:
         urls = await safe_mode.settled(asked.table, unsure, wait_of(request))
         return await self._forwarder.ask(urls, replace(creation, headers=settled))
 
-    async def _created(self, here: Application, asked: _Asked, request: Request) -> Reply:
+    async def _created(
+        self,
+        here: Application,
+        asked: _Asked,
+        request: Request,
+        current: CurrentFleet,
+        before: KnownFleet,
+    ) -> Reply:
         """Return the answer to a creation: this server's, or its new owner's if the table moved.
+
+        Args:
+            here: See ``answer``.
+            asked: What the request asks.
+            request: The request.
+            current: The fleet.
+            before: As it was when this server decided to create the markers.
 
         Raises:
             ServiceError: A new server may have got it, and didn't answer.
         """
-        current, table = self._current, asked.table
-        assert current is not None, "groups are unknown"
+        table = asked.table
         with current.creations.of(table):
             # Within the block: a server that notices a move after this waits for its end.
             known = current.known
-            if not known.former(table, current.group):
+            if not known.former(table, current.group, before):
                 return await here(request)
         urls = [seat.url for seat in known.owners(table) if seat.url and seat.url != current.url]
         creation = _forwarded(asked, request)

@@ -27,10 +27,9 @@ from prometheus_client.metrics_core import (
 )
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from fsview.metrics import Labels
+from fsview.metrics import BOUNDS_S, Labels, Latency
 from strandline.server.http.reply import Reply
 from strandline.server.http.request import Request
-from strandline.server.latency import BOUNDS_S, Latency
 
 _SLICE: Final = 32
 """Tables between two pauses, see ``strandline.server.api.pages``."""

@@ -16,12 +16,12 @@ import logging
 from collections import Counter
 from typing import Final, Protocol
 
+from fsview.metrics import Latencies
 from strandline.server.http.authorization import Admission
 from strandline.server.http.exchange import Exchange
 from strandline.server.http.limits import LINGER_S, Limits, possible_connections
 from strandline.server.http.refusals import Refusals
 from strandline.server.http.request import Application, Fields, RefusedError
-from strandline.server.latency import Latencies
 from strandline.server.table_threads import TableThreads
 
 logger = logging.getLogger(__name__)

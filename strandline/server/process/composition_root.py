@@ -15,7 +15,7 @@ from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
 
-from fsview.metrics import Metrics
+from fsview.metrics import Latencies, Metrics
 from fsview.store.stores import Stores
 from fsview.table_view import TableView
 from fsview.view_manager import StorageOpener, TablesStatus, ViewManager
@@ -52,7 +52,6 @@ from strandline.server.http.authorization import (
 from strandline.server.http.refusals import Refusals
 from strandline.server.http.reply import NOT_FOUND, Reply, failure
 from strandline.server.http.request import Application, Request
-from strandline.server.latency import Latencies
 from strandline.server.lookup.answer import REQUESTS, REQUESTS_CPU_US, Answers
 from strandline.server.lookup.batched_answers import BatchedAnswers
 from strandline.server.lookup.ready_answer import HotCount, HotPath

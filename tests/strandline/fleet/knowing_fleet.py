@@ -53,6 +53,7 @@ class KnowingServer:
             TOKEN,
             epoch=lambda: self.current.known.epoch,
             hear=self.current.hear,
+            followers=lambda table: self.current.known.followers(table),
         )
         roots = () if root is None else (root,)
         self.parts = Parts(PartsOptions(roots, TOKEN), forwarder=forwarder, current=self.current)

@@ -123,9 +123,8 @@ class Server:
         self.acks: dict[int, str] = {}
         self.known_since: int | None = None
         self.kept: dict[str, set[str]] = {}
-        self.handover = Handover(self.current, self._acknowledge, lake.clock)
-        # Private: the thread's own look is called by ``work``.
-        self.handover._views, self.handover._forget = ViewManager(), self._forget
+        self.handover = Handover(self.current, self._acknowledge, lake.clock, look_s=0)
+        self.handover.attach(ViewManager(), self._forget)
         self.is_up, self.is_stopped, self.has_joined = True, False, False
 
     def kill(self) -> None:
@@ -248,17 +247,17 @@ class Server:
     def _create(self, table: str, marker: str, epoch: int | None) -> None:
         if self.current.known.unaware(table, self.url, self.group, epoch):
             return  # held, then refused
-        process = self.roster
+        process, before = self.roster, self.current.known
         # Another thread may replace what is known before the creation begins.
-        self.lake.decided.append(lambda: self._begin(process, table, marker))
+        self.lake.decided.append(lambda: self._begin(process, table, marker, before))
 
-    def _begin(self, process: Roster, table: str, marker: str) -> None:
+    def _begin(self, process: Roster, table: str, marker: str, before: KnownFleet) -> None:
         if self.roster is not process or not self.is_up:
             return  # it has died
         known: KnownFleet = self.current.known
         block = ExitStack()
         block.enter_context(self.current.creations.of(table))
-        if known.former(table, self.group):
+        if known.former(table, self.group, before):
             block.close()
             owner = self._owner(table)
             if owner is not None:

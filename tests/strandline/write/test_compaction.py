@@ -288,6 +288,7 @@ def dying(base, ending: str) -> Iterator[FaultyStorage]:
     yield FaultyStorage(LocalStorage(str(base)), [Fault(at, Effect.CRASH_BEFORE)])
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("ending", [".compaction.inflight", ".MERGE", ".commit"])
 def test_writes_go_on_beside_a_dead_compaction_and_the_next_one_resumes_it(base, ending):
     before = rows(base)
@@ -417,6 +418,7 @@ def test_a_completed_compaction_is_rolled_back_with_its_plan(base):
     assert optimized(base) == rows(base)
 
 
+@pytest.mark.property
 def test_a_clean_keeps_what_a_planned_compaction_reads(base):
     options = {"clean__commits__retained": 1}
     with client(base, **LOGS, **options) as c:
@@ -500,6 +502,7 @@ def read(base) -> list[dict]:
 INLINE = {"compact__inline": "true", "compact__inline__max__delta__commits": 2}
 
 
+@pytest.mark.property
 def test_inline_compactions_follow_the_trigger(tmp_path):
     base = tmp_path / "t"
     with client(base, **LOGS, **INLINE) as c:
@@ -520,6 +523,7 @@ def test_unset_it_is_on_if_compactions_are_not_left_to_others(base):
         assert c.upsert(table(row("a", ts=6))).compaction is None
 
 
+@pytest.mark.property
 def test_inline_plans_are_left_to_another_job(base):
     options = {**INLINE, "compact__inline": "false", "compact__schedule__inline": "true"}
     with client(base, **LOGS, **options) as c:
@@ -552,6 +556,7 @@ def test_a_compaction_that_fails_fails_no_write(base):
     assert reader.leftovers(base) == []
 
 
+@pytest.mark.property
 def test_inline_compactions_are_followed_by_clean_and_archive(tmp_path):
     options = {
         **LOGS,
@@ -579,6 +584,7 @@ def test_copy_on_write_tables_are_not_compacted_inline(tmp_path):
             assert not any("compact" in each for each in result.warnings)
 
 
+@pytest.mark.property
 def test_the_service_knows_plans_and_new_base_files(base):
     with client(base, **LOGS, embed__timeline__server="true", **INLINE) as c:
         assert c.service
@@ -616,6 +622,7 @@ def test_markers_of_a_compaction_are_no_early_conflict(base):
     assert Table(base).to_arrow()["ts"].to_pylist() == [9, 9]
 
 
+@pytest.mark.property
 def test_a_view_follows_a_compaction_that_is_undone_and_executed_again(base):
     failed = []
 
