@@ -166,3 +166,17 @@ def test_hudi_finds_keys_in_our_base_files(hudi: Hudi, tmp_path: Path, version: 
     found = hudi.read(table.path, hoodie_datasource_query_type="read_optimized")
     keys = [row["id"] for row in found]
     assert len(keys) == len(set(keys))
+
+
+@pytest.mark.parametrize("index", ["SIMPLE", "BLOOM"])
+def test_a_key_that_came_back_is_found_in_the_log(hudi: Hudi, tmp_path: Path, index: str) -> None:
+    """Where Hudi's own next write would store it a second time."""
+    table = Shared(hudi, tmp_path / "rides", 9, {"hoodie.index.type": index})
+    table.we("insert", rides(range(12), ts=1))
+    table.they("delete", rides(range(0, 12, 3), ts=1))
+    assert schedule(table)
+    table.they("upsert", rides(range(0, 12, 6), ts=2))
+    hudi_compacts(hudi, table, "run")
+    table.we("upsert", rides(range(0, 12, 2), ts=3))
+    table.we("delete", rides([6], ts=3))
+    compact(table)

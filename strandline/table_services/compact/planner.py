@@ -207,7 +207,8 @@ class CompactionPlanner:
         known = {(s.partition, s.file_id): s for s in self._merged(partitions, _AFTER_ALL)}
         source, found = self._meta.path_of(instant), []
         for operation in plan.operations:
-            group = known.get((operation.partition_path, operation.file_id))
+            # Popped: two files of one group and instant would be two answers to one question.
+            group = known.pop((operation.partition_path, operation.file_id), None)
             planned = None if group is None else planned_slice(operation, group, source)
             if planned is not None:
                 found.append(planned)
