@@ -136,6 +136,8 @@ def _check_token(mine: Member, other: Member) -> None:
 def _check_seat(mine: Member, found: FleetRead) -> None:
     if mine.name in found.fleet.drained:
         return  # it is to lose the seat
+    if any(each.name == mine.name for each in found.fleet.members):
+        return  # a living server has this address; ``Roster.join`` says so
     for seat in found.fleet.seats:
         if seat.holder == mine.name and seat.group != mine.group:
             raise ConfigError(

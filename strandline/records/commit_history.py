@@ -7,7 +7,7 @@ Source: Hudi 1.2.0 ``TableSchemaResolver``, ``AverageRecordSizeEstimator``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -84,6 +84,7 @@ class CommitHistory:
 
     def __init__(self) -> None:
         self._facts: dict[Instant, CommitFacts] = {}
+        self._ends: dict[str, str] = {}
         self._checked_schema = ""
 
     def remember(self, instant: Instant, metadata: CommitMetadata) -> None:
@@ -150,6 +151,35 @@ class CommitHistory:
         """
         schemas = (facts.avro_schema for facts in self.newest_first(meta, timeline))
         return (schema for schema in schemas if schema)
+
+    def completion_times(
+        self, meta: TableMetaClient, timeline: Timeline, times: Iterable[str]
+    ) -> Mapping[str, str]:
+        """Return requested → completion time of completed writes, from table version 8 on.
+
+        Args:
+            meta: The table.
+            timeline: The active timeline; those that aren't on it are archived.
+            times: Their requested times.
+
+        Raises:
+            CorruptMetadataError: The archive can't be read.
+
+        Cost: none for those that were active when they were first asked for; else the parts of the
+            archive with these instants, once.
+        """
+        archived = []
+        for time in set(times) - self._ends.keys():
+            found = timeline.find(time)
+            if found is not None and found.completion_time is not None:
+                self._ends[time] = found.completion_time
+            elif found is None:
+                archived.append(time)
+        if archived:
+            known = meta.archived_timeline().completion_times(min(archived), max(archived) + "0")
+            # One that isn't there either is older than the archive.
+            self._ends.update({time: known.get(time, time) for time in archived})
+        return self._ends
 
     def _facts_of(self, instant: Instant, meta: TableMetaClient) -> CommitFacts:
         if instant not in self._facts:

@@ -42,6 +42,7 @@ from strandline.write.tasks.compact_task import CompactTask, parts_of
 from strandline.write.tasks.write_task import STATUS_SCHEMA, BegunFiles, WriteReport
 from timeline.clock import format_instant_time
 from timeline.errors import (
+    ConcurrentWriteError,
     CreateUnansweredError,
     StorageUnavailableError,
     StrandlineError,
@@ -173,14 +174,19 @@ def execute(context: WriteContext, target: Target, instant: Instant) -> Compacti
     files = BegunFiles()
     heartbeat = Heartbeat(context.storage, context.heartbeats, context.clock)
     try:
-        transaction = Transaction(
-            meta,
-            context.times(target.config.timezone),
-            context.lock,
-            heartbeat,
-            conflict_strategy(context.settings, by_bucket=target.index.is_bucket),
-            planned=planned,
-        )
+        try:
+            transaction = Transaction(
+                meta,
+                context.times(target.config.timezone),
+                context.lock,
+                heartbeat,
+                conflict_strategy(context.settings, by_bucket=target.index.is_bucket),
+                planned=planned,
+            )
+        except ConcurrentWriteError as error:
+            # Another one has begun since it was looked at.
+            logger.info("%s is left to another writer: %s", instant, error)
+            return None
         with _until_complete(transaction, files):
             found = meta.read_plan(planned)
             assert isinstance(found, CompactionPlan)

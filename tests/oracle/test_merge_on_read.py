@@ -120,7 +120,9 @@ class Shared:
         assert _plain(rows_of(_by_hudi_rs(self.path))) == self.expected
         optimized = self.hudi.read(self.path, hoodie_datasource_query_type="read_optimized")
         own = Table(self.path).scan(read_optimized=True).to_arrow()
-        assert _plain(rows_of(own)) == _plain(optimized)
+        # Without logs a record that has moved is in both partitions.
+        found, theirs = (sorted(map(repr, _plain(each))) for each in (rows_of(own), optimized))
+        assert found == theirs
 
     def logs(self) -> list[str]:
         found = (file.name for file in self.path.rglob(".*.log.*"))

@@ -105,7 +105,7 @@ class LogReader:
         log_of: dict[str, LogFile] = {}
         left = budget.size
         for log in sorted(filter(has_records, logs), key=lambda log: log.order):
-            data = self._data(log, budget, left)
+            data = read_log(self._storage, log.path, budget, left)
             left -= len(data) if isinstance(data, bytes) else 0
             found += self._whole(log, data)
             log_of[self._path(log)] = log
@@ -118,18 +118,6 @@ class LogReader:
         for placed in ordered:
             _check_supported(placed)
         return ordered
-
-    def _data(self, log: LogFile, budget: LogBudget, left: int) -> bytes | mmap:
-        """Read a log into memory if it fits the rest of the budget, else into a mapped file."""
-        path = self._path(log)
-        with self._storage.open_input(log.path) as file, mapped_client_errors(path):
-            if file.size() <= left:
-                data: bytes = file.read()
-                return data
-            with TempFile(budget) as copy:
-                while some := file.read(_COPIED_BYTES):
-                    copy.add(some)
-                return copy.mapped()
 
     def _whole(self, log: LogFile, data: bytes | mmap) -> Iterator[PlacedBlock]:
         """Yield the whole blocks of a log."""
@@ -191,6 +179,28 @@ class LogReader:
             torn.end,
             torn.reason,
         )
+
+
+def read_log(
+    storage: Storage, path: str, budget: LogBudget | None = None, left: int | None = None
+) -> bytes | mmap:
+    """Read a log into memory if it fits the rest of a budget, else into a mapped file.
+
+    Args:
+        storage: The table's storage.
+        path: Path under the base path.
+        budget: The memory limit; by default that of ``LogBudget()``.
+        left: What is left of it; ``None``: all.
+    """
+    budget = budget or LogBudget()
+    with storage.open_input(path) as file, mapped_client_errors(f"{storage.base_path}/{path}"):
+        if file.size() <= (budget.size if left is None else left):
+            data: bytes = file.read()
+            return data
+        with TempFile(budget) as copy:
+            while some := file.read(_COPIED_BYTES):
+                copy.add(some)
+            return copy.mapped()
 
 
 def has_records(log: LogFile) -> bool:

@@ -17,7 +17,7 @@ import base64
 import binascii
 import struct
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -52,6 +52,20 @@ class KeysFound:
 
     at: Positions
     stored: pa.Table
+
+    @classmethod
+    def joined(cls, parts: Sequence[KeysFound]) -> KeysFound:
+        """Return the keys of several files as of one; at least one file."""
+        if len(parts) == 1:
+            return parts[0]
+        tables = [_with_text_keys(part.stored) for part in parts]
+        stored = pa.concat_tables(tables, promote_options="permissive")
+        return cls(np.concatenate([part.at for part in parts]), stored)
+
+
+def _with_text_keys(rows: pa.Table) -> pa.Table:
+    at = rows.schema.get_field_index(RECORD_KEY)
+    return rows.set_column(at, RECORD_KEY, rows.column(at).cast(pa.string()))
 
 
 class KeySearch:
@@ -98,13 +112,24 @@ class KeySearch:
         rows = read_keys_if(storage, path, may_hold_any, columns)
         if rows is None:
             return None
-        wanted = self._keys.take(pa.array(possible))
+        return self.among(rows, possible)
+
+    def among(self, rows: pa.Table, possible: Positions | None = None) -> KeysFound | None:
+        """Return the keys that some stored rows have; ``None`` if they have none.
+
+        Args:
+            rows: The rows, with ``_hoodie_record_key``.
+            possible: The positions, among the sorted keys, of those that may be there; ``None``:
+                all.
+        """
+        at: Positions = np.arange(len(self._keys)) if possible is None else possible
+        wanted = self._keys.take(pa.array(at))
         held = one_array(rows.column(RECORD_KEY))
         match = pc.index_in(held, value_set=wanted.cast(held.type))
         if match.null_count == len(match):
             return None
-        at: Positions = self._order[possible[match.drop_null().to_numpy()]]
-        return KeysFound(at, rows.filter(pc.is_valid(match)))
+        found: Positions = self._order[at[match.drop_null().to_numpy()]]
+        return KeysFound(found, rows.filter(pc.is_valid(match)))
 
     def _possible(self, footer: Mapping[bytes, bytes]) -> Positions:
         """Return the positions, among the sorted keys, of those that a footer doesn't exclude."""

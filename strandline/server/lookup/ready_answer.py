@@ -8,11 +8,12 @@ service's roots.
 from __future__ import annotations
 
 import time
+from bisect import bisect_left
 from collections import Counter
 from functools import lru_cache
 from typing import Final
 
-from fsview.metrics import READY, Latencies
+from fsview.metrics import BOUNDS_S, READY, Latencies
 from fsview.table_view import TableView
 from fsview.wire.param import PRETTY, REFRESH_OFF
 from fsview.wire.route import Route
@@ -100,7 +101,10 @@ class HotPath:
         if response is not None:
             name = question.route.name
             self.counts[table, name] += 1
-            self._took[name].observe(time.perf_counter() - began_s)
+            took_s, took = time.perf_counter() - began_s, self._took[name]
+            # As ``observe``, without the call.
+            took.buckets[bisect_left(BOUNDS_S, took_s)] += 1
+            took.sum_s += took_s
             # Its root may have been removed meanwhile, and ``forget_closed`` have run already.
             if table.is_closed:
                 self.counts.pop((table, name), None)

@@ -90,7 +90,7 @@ def found_in_place(request: LocationRequest[D], search: FileSearch, parts: Mappi
     engine = request.engine
     files: dict[str, list[tuple[int, str]]] = {path: [] for path in parts}
     for number, file in enumerate(request.files):
-        files[file.partition].append((number, file.path))
+        files[file.partition].extend((number, path) for path in file.searched)
     keyed = engine.schema(request.rows)
     placed = keyed.append(pa.field(TASK, pa.int32())).append(pa.field(PLACE, pa.int32()))
     there = engine.transform(request.rows, PlaceTask(dict(parts)), placed)

@@ -23,13 +23,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, groupby
+from operator import itemgetter
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fsview.model.file_name import is_log_name
+from strandline.read.logs.block_rows import data_pieces
+from strandline.read.logs.log_blocks import read_log
 from strandline.records.file.key_search import KeySearch, KeysFound
 from strandline.records.merge_rule import RowOrder, winners
 from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
@@ -50,6 +54,8 @@ from strandline.write.tasks.columns import (
     refuse_without_key,
 )
 from strandline.write.tasks.placement import pack
+from timeline.encoding.log_block import AVRO_DATA, PARQUET_DATA, TornBlock, scan_blocks
+from timeline.errors import CorruptMetadataError
 from timeline.storage.base import Storage
 
 SEARCHED: Final = "search"
@@ -60,7 +66,8 @@ _KEY_BYTES: Final = 1000
 """Length of a key that counts as one."""
 _EVERYWHERE: Final = ""
 NumberedFiles = tuple[tuple[int, str], ...]
-"""Files of a partition path: the number of each among the write's stored files, and its path."""
+"""Files of a partition path: the number of each among the write's stored files, and its path; a log
+follows the base file of its group."""
 _SPREAD = pa.schema([(TASK, pa.int32()), (PARTITION_PATH, pa.string()), (RECORD_KEY, pa.string())])
 
 
@@ -85,7 +92,7 @@ def search_files(
     for number, (file, task) in enumerate(zip(files, chosen, strict=True)):
         scope = _EVERYWHERE if everywhere else file.partition
         tasks.setdefault(scope, set()).add(task)
-        of_task[task].setdefault(scope, []).append((number, file.path))
+        of_task[task].setdefault(scope, []).extend((number, path) for path in file.searched)
     spread = SpreadTask(
         {path: tuple(sorted(each)) for path, each in tasks.items()},
         request.tally,
@@ -192,9 +199,16 @@ class FileSearch:
         """
         search = KeySearch(keys, by_range=self.by_range, by_filter=self.by_filter)
         heads = tuple(map(_head, self.ordering))
-        for number, name in files:
+        for number, of_group in groupby(files, key=itemgetter(0)):
             is_merged = self.merged is not None and number in self.merged.slices
-            found = search.found(storage, name, () if is_merged else heads)
+            columns = () if is_merged else heads
+            parts: list[KeysFound] = []
+            for _, name in of_group:
+                if is_log_name(name.rpartition("/")[2]):
+                    parts += _found_in_log(search, storage, name, columns)
+                else:
+                    parts += filter(None, [search.found(storage, name, columns)])
+            found = KeysFound.joined(parts) if parts else None
             if found is not None and is_merged:
                 found = self._still_held(found, storage, number, heads)
             if found is not None:
@@ -229,6 +243,30 @@ class FileSearch:
         }
         columns |= {stored_value(n): value.take(at) for n, value in enumerate(values)}
         return fill(self.form, len(once), columns)
+
+
+def _found_in_log(
+    search: KeySearch, storage: Storage, path: str, columns: tuple[str, ...]
+) -> Iterator[KeysFound]:
+    """Yield the searched keys of a log's rows; those that it deletes don't count.
+
+    Raises:
+        CorruptMetadataError: A block is damaged.
+    """
+    for block in scan_blocks(read_log(storage, path)):
+        # Readers decide whether a torn block is needed.
+        if isinstance(block, TornBlock) or block.kind not in (AVRO_DATA, PARQUET_DATA):
+            continue
+        try:
+            for rows in data_pieces(block, (RECORD_KEY, *columns)):
+                found = search.among(rows) if rows.num_rows else None
+                if found is not None:
+                    yield found
+        except ValueError as exc:
+            raise CorruptMetadataError(
+                f"{path} under {storage.base_path} has a damaged log block at offset"
+                f" {block.begin}: {exc}"
+            ) from exc
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ search the keys in them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -91,10 +91,12 @@ def tagged(request: WriteRequest, begun: Begun) -> Iterator[Tagged]:
         with request.account.timed("tag"):
             scope = tagging.scope(fills=fills)
             slices = () if scope is SearchScope.NOTHING else _stored(request, begun, scope)
-            files = tuple(map(_stored_file, slices))
+            looks = operation.needs_match and not target.index.is_bucket
+            ends = _ends(request, begun, slices) if looks else {}
+            files = tuple(_stored_file(each, ends) for each in slices)
             if isinstance(tagging, SearchTagging) and operation.needs_match:
                 tagging = replace(tagging, merged=_merged(request, begun, slices))
-            if operation.needs_match and not target.index.is_bucket:
+            if looks:
                 _refuse_only_logs(files, context.storage.base_path)
             rows = held.enter_context(tagging.tagged(begun.rows, files))
         yield Tagged(begun, rows, sizing, fills)
@@ -140,11 +142,33 @@ def _merged_slices(
     return tuple(each for found in answers for each in found)
 
 
-def _stored_file(found: FileSlice) -> StoredFile:
-    """Return the base file of a slice, with whether it has logs."""
-    base, has_logs = found.base_file, bool(found.log_files)
-    name, size = ("", 0) if base is None else (base.name, base.size)
-    return StoredFile(found.partition, found.file_id, name, size, has_logs)
+def _ends(request: WriteRequest, begun: Begun, slices: Sequence[FileSlice]) -> Mapping[str, str]:
+    """Return the completion times of the instants that wrote the base files of slices with logs."""
+    times = {each.base_file.instant for each in slices if each.base_file and each.log_files}
+    if not times:
+        return {}
+    history, timeline = request.context.history, begun.transaction.timeline
+    return history.completion_times(begun.target.meta, timeline, times)
+
+
+def _stored_file(found: FileSlice, ends: Mapping[str, str]) -> StoredFile:
+    """Return the base file of a slice, with whether it has logs.
+
+    Keys are looked up in base files: an insert is never in a log alone. There is one exception: a
+    writer that found a key in the base file before a compaction, which logs had deleted, has
+    written it to a log that lies on top of the compaction's base file, which lacks it. So the logs
+    are searched, too, that were requested before the base file was visible. (Hudi doesn't, and
+    inserts such a key a second time.)
+
+    Args:
+        found: The slice.
+        ends: Completion times by requested times; empty if keys aren't looked up.
+    """
+    base, logs = found.base_file, found.log_files
+    if base is None:
+        return StoredFile(found.partition, found.file_id, "", 0, bool(logs))
+    late = tuple(log.name for log in logs if log.instant < ends.get(base.instant, ""))
+    return StoredFile(found.partition, found.file_id, base.name, base.size, bool(logs), late)
 
 
 def _merged(

@@ -58,6 +58,9 @@ class StoredFile:
 
     Attributes:
         has_logs: Whether the group's newest slice has logs.
+        late_logs: Names of those logs whose writers may have looked keys up before the base file
+            was visible. If a compaction wrote it, they may have keys that it lacks, because logs
+            had deleted them.
     """
 
     partition: str
@@ -65,11 +68,20 @@ class StoredFile:
     name: str
     size: int
     has_logs: bool = False
+    late_logs: tuple[str, ...] = ()
 
     @property
     def path(self) -> str:
         """Path under the table's base path."""
-        return f"{self.partition}/{self.name}" if self.partition else self.name
+        return self._below(self.name)
+
+    @property
+    def searched(self) -> tuple[str, ...]:
+        """Paths of the files that have its keys."""
+        return (self.path, *map(self._below, self.late_logs))
+
+    def _below(self, name: str) -> str:
+        return f"{self.partition}/{name}" if self.partition else name
 
 
 @dataclass(frozen=True, slots=True)

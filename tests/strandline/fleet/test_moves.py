@@ -473,3 +473,16 @@ def test_whom_a_state_waits_for() -> None:
     assert waits(MoveState.FLIPPED, a="FLIPPED") == waits(MoveState.FLIPPED, a="DROPPING") == ""
     assert waits(MoveState.DROPPING, a="FLIPPED") == "a"
     assert waits(MoveState.DROPPING, a="DROPPING") == ""
+
+
+def test_the_tables_of_a_group_that_has_lost_all_its_servers_can_be_moved(
+    servers: Servers,
+) -> None:
+    servers.order()
+    servers.run(ROUNDS)
+    assert servers.group() == "hot"
+    servers.run(12, servers.a, servers.b)
+    assert {each.group for each in read_fleet(servers.state).fleet.members} == {"default"}
+    servers.order(group="default")
+    servers.run(ROUNDS, servers.a, servers.b)
+    assert (servers.group(), servers.ended()[-1][0]) == ("default", "DONE")

@@ -31,7 +31,7 @@ from strandline.fleet.seats import Fleet, Member
 from strandline.fleet.state.base import Delete, Put
 from tests.strandline.fleet.hooked_state import Meanwhile
 from tests.strandline.fleet.rosters import Servers
-from timeline.errors import ConfigError, FleetError
+from timeline.errors import ConfigError, FleetError, StateConflictError
 
 LAKE, HOT = ["s3://lake"], ["s3://lake/hot"]
 
@@ -105,6 +105,18 @@ def test_who_has_a_seat_keeps_its_group_until_it_is_drained(servers: Grouped) ->
     servers.run(1, a, back)
     assert held(a.fleet) == {0: ("a", "default"), 1: ("b", "default")}
     assert not a.fleet.drained
+
+
+@pytest.mark.parametrize(("group", "roots"), [("hot", HOT), ("", [])])
+def test_the_address_of_a_living_server_is_refused_as_such(
+    servers: Grouped, group: str, roots: list[str]
+) -> None:
+    """Not by the group of its seat, with the hint to drain a server that is in order."""
+    a = servers.start("a")
+    a.step()
+    with pytest.raises(StateConflictError, match="a member of the fleet has the address"):
+        servers.start("a", group, roots)
+    assert held(a.step()) == {0: ("a", "default")}
 
 
 def test_a_drained_server_gets_no_seat_before_it_is_started_again(servers: Grouped) -> None:

@@ -16,6 +16,7 @@ from fsview.local_view import open_view as local_view
 from fsview.model.file_system_view import FileSystemView
 from strandline import Table
 from strandline.records.meta_fields import COMMIT_SEQNO, COMMIT_TIME, IS_DELETED
+from strandline.write.compaction import execute
 from tests.kit.concurrency.manual_clock import LaterClock
 from tests.kit.storage.faulty_storage import Crash, Effect, Fault, FaultyStorage
 from tests.kit.storage.hooked_storage import HookedStorage
@@ -226,6 +227,38 @@ def test_a_delta_commit_may_complete_while_a_compaction_runs(base):
     assert [each["ts"] for each in optimized(base)] == [9, 3]
 
 
+def finish(c) -> None:
+    """Execute what is planned, and plan nothing new, as another job does."""
+    target = c._target()
+    for instant in target.timeline.pending():
+        assert execute(c._context, target, instant) is not None
+
+
+@pytest.mark.parametrize("index", ["SIMPLE", "BLOOM"])
+@pytest.mark.parametrize("data_format", ["avro", "parquet"])
+def test_a_key_that_came_back_beside_a_compaction_is_found(tmp_path, index, data_format):
+    """Hudi 1.2.0 inserts it a second time.
+
+    The compaction drops the deleted key from the base file, while a log on top, whose writer found
+    it in the file before, has it again.
+    """
+    base = tmp_path / "t"
+    more = {"index__type": index, "logfile__data__block__format": data_format}
+    with client(base, **LOGS, **more) as c:
+        c.upsert(table(row("a"), row("b"), row("c")))
+        c.delete(table(row("a"), row("b")))
+        c.schedule_compaction()
+        c.upsert(table(row("a", ts=2), row("b", ts=2)))
+        finish(c)
+        assert [each["id"] for each in optimized(base)] == ["c"]
+        result = c.upsert(table(row("a", ts=3), row("d", ts=3)))
+        assert (result.rows_updated, result.rows_inserted) == (1, 1)
+        assert c.delete(table(row("b"))).rows_deleted == 1
+        assert [(each["id"], each["ts"]) for each in rows(base)] == [("a", 3), ("c", 1), ("d", 3)]
+        assert c.compact() is not None
+    assert optimized(base) == rows(base)
+
+
 def test_columns_that_were_added_since_the_base_file(base):
     with client(base, **LOGS) as c:
         c.upsert(table(row("a", ts=4)).append_column("new", pa.array([1.5])))
@@ -247,6 +280,7 @@ def dying(base, ending: str) -> Iterator[FaultyStorage]:
     yield FaultyStorage(LocalStorage(str(base)), [Fault(at, Effect.CRASH_BEFORE)])
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("ending", [".compaction.inflight", ".MERGE", ".commit"])
 def test_writes_go_on_beside_a_dead_compaction_and_the_next_one_resumes_it(base, ending):
     before = rows(base)
@@ -349,6 +383,7 @@ def test_a_completed_compaction_is_rolled_back_with_its_plan(base):
     assert optimized(base) == rows(base)
 
 
+@pytest.mark.property
 def test_a_clean_keeps_what_a_planned_compaction_reads(base):
     options = {"clean__commits__retained": 1}
     with client(base, **LOGS, **options) as c:
@@ -413,8 +448,10 @@ def test_a_walk_with_compactions_gives_the_rows_of_one_without(tmp_path, version
                 getattr(each, operation)(batch)
             if operation == "delete" or IS_DELETED in batch.schema.names:
                 least += 5
-            action = rng.choice(["compact", "schedule_compaction", "", ""])
-            if action:
+            action = rng.choice(["compact", "schedule_compaction", "finish", ""])
+            if action == "finish":
+                finish(two)
+            elif action:
                 getattr(two, action)()
             assert read(tmp_path / "one") == read(tmp_path / "two"), (step, action)
         two.compact()
@@ -430,6 +467,7 @@ def read(base) -> list[dict]:
 INLINE = {"compact__inline": "true", "compact__inline__max__delta__commits": 2}
 
 
+@pytest.mark.property
 def test_inline_compactions_follow_the_trigger(tmp_path):
     base = tmp_path / "t"
     with client(base, **LOGS, **INLINE) as c:
@@ -450,6 +488,7 @@ def test_unset_it_is_on_if_compactions_are_not_left_to_others(base):
         assert c.upsert(table(row("a", ts=6))).compaction is None
 
 
+@pytest.mark.property
 def test_inline_plans_are_left_to_another_job(base):
     options = {**INLINE, "compact__inline": "false", "compact__schedule__inline": "true"}
     with client(base, **LOGS, **options) as c:
@@ -482,6 +521,7 @@ def test_a_compaction_that_fails_fails_no_write(base):
     assert reader.leftovers(base) == []
 
 
+@pytest.mark.property
 def test_inline_compactions_are_followed_by_clean_and_archive(tmp_path):
     options = {
         **LOGS,
@@ -509,6 +549,7 @@ def test_copy_on_write_tables_are_not_compacted_inline(tmp_path):
             assert not any("compact" in each for each in result.warnings)
 
 
+@pytest.mark.property
 def test_the_service_knows_plans_and_new_base_files(base):
     with client(base, **LOGS, embed__timeline__server="true", **INLINE) as c:
         assert c.service
@@ -546,6 +587,7 @@ def test_markers_of_a_compaction_are_no_early_conflict(base):
     assert Table(base).to_arrow()["ts"].to_pylist() == [9, 9]
 
 
+@pytest.mark.property
 def test_a_view_follows_a_compaction_that_is_undone_and_executed_again(base):
     failed = []
 

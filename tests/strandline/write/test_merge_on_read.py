@@ -391,6 +391,26 @@ def test_a_dead_write_is_rolled_back_by_markers_or_by_listing(base, keep_markers
     assert reader.leftovers(base) == []
 
 
+@pytest.mark.property
+def test_a_log_that_a_dead_writer_cut_counts_for_nobody(base):
+    with client(base, **LOGS) as c:
+        kept = c.upsert(table(row("a", ts=2)))
+    before = rows(base)
+    dead = dead_write(base)
+    ((partition, name),) = [each[:2] for each in reader.logs(base) if each[3] == dead]
+    log = base / partition / name
+    whole = log.read_bytes()
+    for size in range(0, len(whole), 13):
+        log.write_bytes(whole[:size])
+        assert rows(base) == before, size
+    # The next writer doesn't append to it, but deletes it, and writes to a log of its own.
+    with client(base, **LOGS, clock=LaterClock()) as c:
+        result = c.upsert(table(row("a", ts=3)))
+    assert result.rolled_back == (dead,)
+    assert {each[3] for each in reader.logs(base)} == {kept.instant, result.instant}
+    assert [each["ts"] for each in rows(base)] == [3, *(each["ts"] for each in before[1:])]
+
+
 def test_the_newest_delta_commit_is_rolled_back(base):
     before = rows(base)
     with client(base, **LOGS) as c:

@@ -114,6 +114,7 @@ class ModelTable:
         under_way: The clean, rollback or restore that has begun.
         undone: Requested times of the completed instants that were undone, and of the compactions
             whose plans are gone.
+        revived: Group → requested time of its last replacement that was undone.
         saved: Time of a savepoint → its completion time and the paths that it protects.
         files: Path → data file on storage, without leftovers of tasks.
         doubles: Path of a base file → path of another of its group and instant, written by a late
@@ -163,6 +164,7 @@ class ModelTable:
         self.done: dict[str, Write] = {}
         self.under_way: UnderWay | None = None
         self.undone: set[str] = set()
+        self.revived: dict[Group, str] = {}
         self.saved: dict[str, tuple[str, set[str]]] = {}
         self.files: dict[str, DataFile] = {}
         self.doubles: dict[str, str] = {}

@@ -42,7 +42,7 @@ def uncomplete(table: ModelTable, write: Write) -> None:
     truth.moves += 1
     del truth.completed[write.time], table.done[write.time]
     truth.settled.discard(write.time)
-    truth.replaced_by.pop(write.time, None)
+    table.revived |= dict.fromkeys(truth.replaced_by.pop(write.time, ()), write.time)
     for file in write.files:
         truth.files.pop(file.path, None)
     truth.files.update(write.grown)

@@ -57,6 +57,7 @@ def test_each_write_of_an_archival_is_among_them():
     assert len(writes_of(6)) == 1
 
 
+@pytest.mark.property
 def test_no_instant_is_lost_and_the_next_archival_goes_on(subtests):
     for version, full, left in CASES:
         with subtests.test(version=version, full=full, left=left):

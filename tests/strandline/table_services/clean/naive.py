@@ -182,6 +182,21 @@ def stays(table: ModelTable, policy: Policy, since: str, leases: Iterable[Lease]
     return found
 
 
+def overlooked(table: ModelTable) -> set[str]:
+    """Return the files that a clean by an earliest instant may leave until others are superseded.
+
+    When it looked at their partition, their group was replaced, and so kept as a whole. Then the
+    replacement was undone. No later write says that slices before it were superseded.
+    """
+    return {
+        path
+        for group, time in table.revived.items()
+        for each in table.truth.slices(group)
+        if each.base_instant < time
+        for path in _paths([each])
+    }
+
+
 def _needed_from(table: ModelTable, group: Group) -> str:
     """Return the base instant of the first slice that a pending plan reads; ``~``: none."""
     plans = (*table.truth.compactions.values(), *table.truth.log_compactions.values())

@@ -86,6 +86,7 @@ def test_each_write_of_a_clean_is_among_them():
     assert {path.rpartition(".")[2] for path in written} >= {"requested", "inflight", "clean"}
 
 
+@pytest.mark.property
 def test_nothing_that_is_read_goes_and_the_next_clean_makes_it_good(subtests):
     repairs = 0
     for version, part_files, died, full, left in CASES:

@@ -97,6 +97,7 @@ def goes_on(subject: Subject) -> set[str]:
     return model.to_keep_versions(1) if by_versions else model.to_keep(model.writes[-1])
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("part_files", [1, 200_000])
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_savepoint_that_comes_at_any_call_keeps_its_files_or_is_refused(

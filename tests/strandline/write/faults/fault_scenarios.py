@@ -347,6 +347,12 @@ SCENARIOS = {
         options=LOGS,
         effects=CRASHES,
     ),
+    "upsert that moves a row, logs": replace(
+        UPSERT,
+        write=lambda c, look: c.upsert(table(row("a", "us", ts=9), row("c", "eu", ts=9))),
+        options={**LOGS, "index__type": "GLOBAL_SIMPLE"},
+        effects=CRASHES,
+    ),
     # The groups have no logs, so that inserts rewrite the small file of each partition.
     "insert, logs": replace(INSERT, prepare=one_commit, options=LOGS, effects=CRASHES),
     "overwrite, logs": replace(OVERWRITE, options=LOGS, effects=CRASHES),
