@@ -22,7 +22,7 @@ from strandline.fleet.state.base import StateStore
 from strandline.fleet.state.url import open_state
 from tests.kit.concurrency.patience import PATIENCE_S
 from tests.kit.formats.marker_name import marker_name
-from tests.kit.servers.live_service import known
+from tests.kit.servers.live_service import HttpClient, known, serving
 from tests.kit.tables.small_table import SmallTable
 from tests.strandline.fleet.serve_fleet import FleetServer, state_url, wait_for_seats, wait_until
 from timeline.storage.local import LocalStorage
@@ -73,6 +73,18 @@ class Lake:
         ]
         assert [answer.status for answer in answers] == [200] * len(answers)
         return [answer.body for answer in answers]
+
+    def built_anew(self) -> list[bytes]:
+        """Return the same answers of a service of its own, which opens the tables now."""
+        with (
+            serving(str(self.folder / "lake")) as service,
+            HttpClient(service.port) as client,
+        ):
+            return [
+                client.request("GET", LATEST, known(table.storage, partition=partition)).body
+                for table in self.tables
+                for partition in ("p=1", "p=2")
+            ]
 
     def create(self, server: FleetServer, name: str) -> tuple[int, bytes]:
         base = self.tables[0].storage.base_path
@@ -127,7 +139,9 @@ def test_tables_move_and_come_back(lake: Lake) -> None:
     assert states[-1] == "DONE"
     assert (a.status()["open_tables"], b.status()["open_tables"]) == (0, TABLES)
     assert b.fleet()["records"] == {"taken": TABLES}
-    assert lake.ask(b) == lake.ask(a) == before
+    assert lake.ask(b) == lake.ask(a) == before == lake.built_anew()
+    lake.tables[0].write(("p=1", "c-0"))
+    assert files(lake.ask(b)) == files(lake.ask(a)) == files(lake.built_anew())
     for told in b.status()["tables"].values():
         loads = {n: v for n, v in told["counters"].items() if n.startswith("partition_load")}
         assert loads == {"partition_loads{source=record}": 2}, "nothing was listed"
@@ -141,12 +155,22 @@ def test_tables_move_and_come_back(lake: Lake) -> None:
     assert json.loads(back.output)["state"] == "DONE"
     assert read_fleet(lake.state).fleet.mounts.mounts == (), "as before"
     assert [lake.create(server, "y")[1] for server in (a, b)] == [b"false"] * 2
-    assert lake.ask(a) == before
+    assert files(lake.ask(a)) == files(lake.built_anew())
     assert b.status()["open_tables"] == 0
     rows = json.loads(lake.run("moves", "--json").output)["moves"]
     assert [(row["destination"], row["state"]) for row in rows] == [
         ("default", "DONE"),
         ("hot", "DONE"),
+    ]
+
+
+def files(answers: list[bytes]) -> list[list[str]]:
+    """Return the paths and lengths of files; times of those that commits name are the commits'."""
+    return [
+        sorted(
+            f"{row['fullPath']} {row['fileLen']} {row['commitTime']}" for row in json.loads(each)
+        )
+        for each in answers
     ]
 
 
