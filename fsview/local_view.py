@@ -82,6 +82,10 @@ class LocalView(FileSystemView):
         use = table.at(last_instant, timeline_hash)
         return cls(table, use.snapshot, use)
 
+    def with_snapshot(self, snapshot: Snapshot) -> LocalView:
+        """Return a view of another snapshot of the same table."""
+        return LocalView(self.table, snapshot)
+
     def ask(self, name: str, **arguments: Any) -> Any:
         """See ``FileSystemView``: run the method's query of ``QUERIES``, or the method itself.
 

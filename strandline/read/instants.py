@@ -23,9 +23,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 from operator import attrgetter
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from fsview.local_view import LocalView
 from fsview.model.file_group import LogFile
 from fsview.snapshot.snapshot import Snapshot
 from fsview.sync.metadata_reader import replaced_groups
@@ -40,6 +39,9 @@ from timeline.metadata.instant_metadata import (
     RollbackMetadata,
 )
 from timeline.timeline import Timeline
+
+if TYPE_CHECKING:
+    from fsview.local_view import LocalView
 
 
 class Archive:
@@ -142,7 +144,7 @@ class MissedWrites:
             completion=self.meta.completion_times(active),
             replaced=replaced_groups(self.meta, active, self.archive.read),
         )
-        return LocalView(view.table, snapshot)
+        return view.with_snapshot(snapshot)
 
 
 def _unknown_instants(snapshot: Snapshot, partitions: Iterable[str]) -> set[str]:

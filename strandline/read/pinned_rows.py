@@ -10,7 +10,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
 from itertools import chain
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import pyarrow as pa
 
@@ -25,7 +25,6 @@ from strandline.read.logs.mergeable import refuse_unmergeable
 from strandline.read.logs.temp_file import LogBudget
 from strandline.read.prefetch import in_order
 from strandline.read.state.changed_table import missing_file
-from strandline.read.state.pin import Pin
 from strandline.records.file.base_file import StoredRows, stored_rows
 from strandline.records.merge_rule import MergeProperties
 from strandline.records.meta_fields import RECORD_KEY
@@ -35,6 +34,9 @@ from timeline.storage.base import Storage
 from timeline.table.config import TableConfig
 from timeline.table.property_name import EVENT_TIME
 from timeline.threads import usable_cores
+
+if TYPE_CHECKING:
+    from strandline.read.state.pin import Pin
 
 T = TypeVar("T")
 
