@@ -308,8 +308,10 @@ class Transaction:
         self._heartbeat.abandon(late=late)
         try:
             found = self._meta.active_timeline().find(self.time, self.instant.action)
-            # The rollback of a planned instant leaves the plan.
-            if found is None or found.state.rank < self.instant.state.rank:
+            # The rollback of a planned instant leaves the plan. An inflight file that is there
+            # still, of any instant, is another rollback's to delete: the heartbeat stays with it.
+            was_undone = self._is_planned and self.instant.state is not State.REQUESTED
+            if found is None or (was_undone and found.state is State.REQUESTED):
                 # Another writer has rolled the instant back and deleted its heartbeat: the
                 # heartbeat file just written would never be deleted.
                 self._heartbeat.stop()

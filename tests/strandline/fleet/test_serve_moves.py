@@ -99,10 +99,10 @@ class Lake:
         verb, *rest = arguments
         return CliRunner().invoke(main, ["fleet", verb, state_url(self.folder), *rest])
 
-    def all_know(self) -> None:
-        """Wait until both servers have read what the state store has."""
+    def all_know(self, *servers: FleetServer) -> None:
+        """Wait until servers, by default a and b, have read what the state store has."""
         epoch = read_fleet(self.state).epoch
-        for server in (self.a, self.b):
+        for server in servers or (self.a, self.b):
             wait_until(lambda server=server: server.fleet()["epoch"] == epoch)  # type: ignore[misc]
 
     def order(self) -> Move:
@@ -237,7 +237,7 @@ def test_a_leader_that_is_killed_leaves_a_move_undone_or_finished(lake: Lake) ->
     """The leader is the source: it is killed while the destination can't acknowledge."""
     a, b = lake.a, lake.b
     before = lake.ask(a)
-    b.send(signal.SIGSTOP)
+    b.hang()
     move = lake.order()
     until(lake, move, MoveState.WARMING)
     a.kill()
@@ -256,7 +256,7 @@ def test_a_leader_that_is_killed_leaves_a_move_undone_or_finished(lake: Lake) ->
 
 def test_a_destination_that_is_killed_has_the_move_undone(lake: Lake) -> None:
     a, b = lake.a, lake.b
-    b.send(signal.SIGSTOP)
+    b.hang()
     move = lake.order()
     until(lake, move, MoveState.WARMING)
     b.kill()
@@ -274,7 +274,7 @@ def test_creations_are_held_until_a_stopped_server_of_the_source_knows(lake: Lak
     other = lake.start("o", "lake", "--fleet-dead", "60")
     wait_for_seats((a, b, other), {0: a.url, 1: b.url, 2: other.url})
     before = lake.ask(a)
-    other.send(signal.SIGSTOP)
+    other.hang()
     move = lake.order()
     wait_until(
         lambda: (
@@ -303,11 +303,12 @@ def test_a_source_that_is_killed_does_not_hold_the_move(lake: Lake) -> None:
     router = lake.start("r", None, "--router")
     wait_until(lambda: len(router.fleet()["members"]) == 3)
     before = lake.ask(a)
-    a.send(signal.SIGSTOP)
+    a.hang()
     # Nobody leads until the lease of a ends; then b does.
     move = lake.order()
     a.kill()
     assert lake.end(move).state is MoveState.DONE
+    lake.all_know(router, b)
     assert lake.ask(router) == lake.ask(b) == before
     assert lake.create(router, "x") == (200, b"true")
     a.start()
@@ -316,7 +317,7 @@ def test_a_source_that_is_killed_does_not_hold_the_move(lake: Lake) -> None:
 
 
 def test_two_movers_and_what_is_refused_meanwhile(lake: Lake) -> None:
-    lake.b.send(signal.SIGSTOP)
+    lake.b.hang()
     move = lake.order()
     until(lake, move, MoveState.WARMING)
     fleet = state_url(lake.folder)
