@@ -233,7 +233,7 @@ def test_a_server_that_joins_again_is_unsure_until_it_knows_the_seats(state: Sql
     joined, were_sure = a.current.known.fleet.members[0].joined, []
 
     def knows_the_seats() -> bool:
-        return a.current.known.fleet.members[0].joined > joined
+        return any(each.joined > joined for each in a.current.known.fleet.members)
 
     def look() -> None:
         if len(hooked.leases) == 2 and not knows_the_seats():
