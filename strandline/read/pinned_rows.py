@@ -17,7 +17,6 @@ import pyarrow as pa
 from fsview.model.file_group import FileSlice
 from strandline.read.filter.path_values import PathRules, PathValues
 from strandline.read.filter.row_filter import RowFilter
-from strandline.read.instants import Archive, CommittedInstants, NeededBytes
 from strandline.read.logs.log_blocks import LogReader, needs_merge
 from strandline.read.logs.log_records import LogRules
 from strandline.read.logs.log_rows import LogMergeCounts, LogRows, StoredGroup
@@ -349,9 +348,7 @@ class PinnedRows:
     @cached_property
     def _logs(self) -> LogReader:
         """The reader of logs; made by the first read."""
-        pin, archive = self._pin, Archive(self._pin.meta)
-        committed = CommittedInstants(pin.timeline, archive)
-        return LogReader(self._storage, committed, NeededBytes(pin.meta, pin.timeline, archive))
+        return LogReader.at(self._storage, self._pin.meta, self._pin.timeline)
 
     def _reader(self, columns: Sequence[str]) -> SliceReader:
         return SliceReader(self._storage, self._rules, self._logs, columns, self._filter)

@@ -18,7 +18,7 @@ from mmap import mmap
 from typing import Final
 
 from fsview.model.file_group import FileSlice, LogFile
-from strandline.read.instants import CommittedInstants, NeededBytes
+from strandline.read.instants import Archive, CommittedInstants, NeededBytes
 from strandline.read.logs.block_order import PlacedBlock, blocks_in_order, uncounted
 from strandline.read.logs.temp_file import LogBudget, TempFile
 from timeline.encoding.log_block import (
@@ -34,7 +34,9 @@ from timeline.encoding.log_block import (
     scan_blocks,
 )
 from timeline.errors import CorruptMetadataError, UnsupportedTableError
+from timeline.meta_client import TableMetaClient
 from timeline.storage.base import Storage, mapped_client_errors
+from timeline.timeline import Timeline
 
 logger = logging.getLogger(__name__)
 
@@ -79,6 +81,19 @@ class LogReader:
         self.counts = LogCounts()
         # Guards all fields; held while commits and the archive are read, each once.
         self._deciding = threading.Lock()
+
+    @classmethod
+    def at(cls, storage: Storage, meta: TableMetaClient, timeline: Timeline) -> LogReader:
+        """Return a reader of a table's logs at a timeline; reads nothing yet.
+
+        Args:
+            storage: The table's storage, from which logs are read.
+            meta: The table; the archive is read through its storage.
+            timeline: The active timeline.
+        """
+        archive = Archive(meta)
+        needed = NeededBytes(meta, timeline, archive)
+        return cls(storage, CommittedInstants(timeline, archive), needed)
 
     def blocks(
         self, logs: Iterable[LogFile], budget: LogBudget | None = None

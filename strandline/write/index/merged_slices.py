@@ -18,7 +18,6 @@ import pyarrow.compute as pc
 
 from fsview.model.file_group import FileSlice
 from strandline.read.filter.row_filter import RowFilter
-from strandline.read.instants import Archive, CommittedInstants, NeededBytes
 from strandline.read.logs.log_blocks import LogReader
 from strandline.read.pinned_rows import SliceReader, SliceRules
 from strandline.records.meta_fields import RECORD_KEY, with_meta_fields
@@ -70,9 +69,7 @@ class MergedSlices:
             avro_schema=self.avro_schema,
             once_micros=partial(frozenset, self.once_micros),
         )
-        archive = Archive(self.meta)
-        committed = CommittedInstants(self.timeline, archive)
-        logs = LogReader(storage, committed, NeededBytes(self.meta, self.timeline, archive))
+        logs = LogReader.at(storage, self.meta, self.timeline)
         wanted = RowFilter(pc.field(RECORD_KEY).isin(keys), (RECORD_KEY,))
         shown = list(dict.fromkeys((RECORD_KEY, *columns)))
         reader = SliceReader(storage, rules, logs, shown, wanted)

@@ -24,7 +24,6 @@ import pyarrow as pa
 from fsview.model.file_group import FileSlice
 from fsview.model.file_name import base_file_name
 from strandline.commit.markers import CREATE, MERGE, WriteMarkers, delete_if_ended, marker_name
-from strandline.read.instants import Archive, CommittedInstants, NeededBytes
 from strandline.read.logs.log_blocks import LogReader
 from strandline.read.logs.log_rows import LogMergeCounts
 from strandline.read.logs.temp_file import LogBudget
@@ -95,7 +94,7 @@ class CompactTask:
         """Yield a status row for each file."""
         before = self.storage.calls.snapshot()
         meta = TableMetaClient(self.storage.for_cause("write"), self.config, cause="write")
-        logs = _log_reader(meta, self.timeline)
+        logs = LogReader.at(meta.storage, meta, self.timeline)
         reader = self._reader(logs)
         begun: list[str] = []
         try:
@@ -147,12 +146,6 @@ class CompactTask:
         taken_ms = round((time.perf_counter() - started) * 1000)
         stat = _stat(found, path, written, counts, taken_ms, logs.counts.blocks - blocks)
         return stat, MergeCounts(counts.inserts, counts.updates, counts.deletes)
-
-
-def _log_reader(meta: TableMetaClient, timeline: Timeline) -> LogReader:
-    archive = Archive(meta)
-    committed = CommittedInstants(timeline, archive)
-    return LogReader(meta.storage, committed, NeededBytes(meta, timeline, archive))
 
 
 def _stat(
