@@ -22,19 +22,24 @@ from typing import Final
 import pyarrow as pa
 
 from fsview.model.file_group import FileSlice
-from fsview.model.file_name import base_file_name
-from strandline.commit.markers import CREATE, MERGE, WriteMarkers, delete_if_ended, marker_name
+from strandline.commit.markers import WriteMarkers, delete_if_ended, marker_name
 from strandline.read.logs.log_blocks import LogReader
 from strandline.read.logs.log_rows import LogMergeCounts
 from strandline.read.logs.temp_file import LogBudget
 from strandline.read.pinned_rows import SliceReader, SliceRules
 from strandline.read.scan_plan import bytes_of
-from strandline.records.file.base_file import EXTENSION, stored_rows
+from strandline.records.file.base_file import stored_rows
 from strandline.records.file.base_file_writer import BaseFileSettings, BaseFileWriter, FileWritten
 from strandline.records.merge import MergeCounts, in_file
 from strandline.records.meta_fields import FILE_NAME, with_meta_fields
 from strandline.write.engine.base import Tally, TaskAttempt, call_numbers, calls_since
-from strandline.write.tasks.write_task import BegunFiles, check_inflight, plain, status_row
+from strandline.write.tasks.write_task import (
+    BegunFiles,
+    check_inflight,
+    marked_base_file,
+    plain,
+    status_row,
+)
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import NULL_COMMIT, WriteStat
 from timeline.storage.base import Storage
@@ -127,11 +132,12 @@ class CompactTask:
         """Write the base file of a slice."""
         base, storage = found.base_file, self.storage.for_cause("write")
         token = self.attempt().write_token
-        name = base_file_name(found.file_id, token, self.instant, EXTENSION)
-        path = f"{found.partition}/{name}" if found.partition else name
+        path, kind = marked_base_file(
+            found.partition, found.file_id, token, self.instant, is_new=base is None
+        )
+        name = path.rpartition("/")[2]
         self.begun.marked.add(path)
-        marker = marker_name(path, CREATE if base is None else MERGE)
-        self.markers.create(self.storage.for_cause("marker"), [marker])
+        self.markers.create(self.storage.for_cause("marker"), [marker_name(path, kind)])
         started, blocks = time.perf_counter(), logs.counts.blocks
         counts = LogMergeCounts()
         begun.append(path)

@@ -453,8 +453,16 @@ def marked_file(
     if bucket.is_log:
         name = log_file_name(bucket.file_id, write_token, instant, version)
         return _below(bucket.partition, name), CREATE
-    name = base_file_name(bucket.file_id, write_token, instant, EXTENSION)
-    return _below(bucket.partition, name), CREATE if bucket.base_file is None else MERGE
+    is_new = bucket.base_file is None
+    return marked_base_file(bucket.partition, bucket.file_id, write_token, instant, is_new=is_new)
+
+
+def marked_base_file(
+    partition: str, file_id: str, write_token: str, instant: str, *, is_new: bool
+) -> tuple[str, str]:
+    """Return the path of a file group's new base file, its first one or a later; and its marker."""
+    name = base_file_name(file_id, write_token, instant, EXTENSION)
+    return _below(partition, name), CREATE if is_new else MERGE
 
 
 def _below(partition: str, name: str) -> str:
