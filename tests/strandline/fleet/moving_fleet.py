@@ -123,7 +123,9 @@ class Server:
         self.acks: dict[int, str] = {}
         self.known_since: int | None = None
         self.kept: dict[str, set[str]] = {}
-        self.handover = Handover(self.current, self._acknowledge, lake.clock, look_s=0)
+        self.handover = Handover(
+            self.current, self._acknowledge, lake.clock, look_s=0, begin=lambda do: do()
+        )
         self.handover.attach(ViewManager(), self._forget)
         self.is_up, self.is_stopped, self.has_joined = True, False, False
 
