@@ -131,7 +131,7 @@ def fetches(known: KnownFleet, name: str) -> tuple[_Fetch, ...]:
     mine = next((seat for seat in fleet.seats if seat.holder == name), None)
     if mine is None:
         return ()
-    ready = KnownFleet(fleet, known.epoch, known.layout)
+    ready = KnownFleet(fleet, known.epoch, known.layout, known)
     ready = ready.after or ready
     seats = tuple(seat.number for seat in fleet.seats)
     moves = [move for move in fleet.moves if move.state is MoveState.WARMING]
@@ -226,7 +226,7 @@ class Warming:
                 logger.exception("what this server must fetch can't be found")
 
     def _look(self, known: KnownFleet) -> None:
-        """Begin to fetch what isn't fetched yet; only this thread begins, each fetch ends itself."""
+        """Begin to fetch what isn't fetched yet; only this thread does."""
         due = fetches(known, self._name)
         for number in tuple(self._fetched):
             if all(each.number != number for each in due):

@@ -105,7 +105,7 @@ class Server:
         lake.servers.append(self)
         self.start()
 
-    def start(self) -> None:
+    def start(self, *, is_ready: bool = True) -> None:
         """Start anew; it serves once it has joined."""
         lake = self.lake
         self.state = MemoryState(lake.place)
@@ -117,6 +117,7 @@ class Server:
             roots=ROOTS.get(self.group, ()),
             group=self.group,
             boot=lake.clock.monotonic,
+            is_ready=is_ready,
         )
         self.current = CurrentFleet(self.url, LAYOUT)
         self.current.group = self.group

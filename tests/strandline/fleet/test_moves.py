@@ -326,6 +326,22 @@ def test_a_destination_that_fails_or_ends_has_the_move_undone(servers: Servers) 
 
 
 @pytest.mark.property
+def test_a_destination_that_starts_is_waited_for(servers: Servers) -> None:
+    """It is alive, and has a seat, but others don't ask it yet."""
+    servers.c.kill()
+    servers.run(12, servers.a, servers.b)
+    servers.c.start(is_ready=False)
+    servers.run(3)
+    move = servers.order()
+    servers.run(ROUNDS)
+    (still,) = read_fleet(servers.state).fleet.moves
+    assert still == move
+    assert [each.url for each in awaited(read_fleet(servers.state).fleet, still)] == [servers.c.url]
+    servers.c.roster.become_ready()
+    servers.run(ROUNDS)
+    assert servers.ended() == [("DONE", "")]
+
+
 def test_a_destination_that_takes_too_long_has_the_move_undone(servers: Servers) -> None:
     a, c = servers.a, servers.c
     servers.order()
@@ -530,6 +546,10 @@ def test_whom_a_state_waits_for() -> None:
         return "".join(each.name for each in found)
 
     assert waits(MoveState.PLANNED) == waits(MoveState.DONE) == ""
+    fleet = replace(fleet, members=tuple(replace(each, is_ready=False) for each in members))
+    members = fleet.members
+    assert waits(MoveState.PLANNED) == waits(MoveState.WARMING, b="WARMING") == "b", "it starts"
+    members = tuple(replace(each, is_ready=True) for each in members)
     assert waits(MoveState.WARMING) == "b", "c has no seat"
     assert waits(MoveState.WARMING, b=f"{FAILED} x") == "b"
     assert waits(MoveState.WARMING, b="WARMING") == ""
