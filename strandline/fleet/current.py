@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import InitVar, dataclass, field, replace
@@ -189,15 +190,25 @@ def _warming(fleet: Fleet) -> tuple[Mount, ...]:
     return tuple(move.mount for move in fleet.moves if move.state is MoveState.WARMING)
 
 
+OUTCOMES: Final = ("held", "refused", "passed_on", "served_here")
+"""Of creations of markers: they waited, until another server knew of a change, or in vain; they
+went on to the table's new owner, or were served here as that was down."""
+
+
 class Creations:
-    """The creations of markers that are under way at this server.
+    """The creations of markers that are under way at this server, and what became of some.
 
     ``_ended`` guards them.
+
+    Attributes:
+        counts: Outcome → creations of tables that move or whose owner is in doubt; changed on the
+            server's loop.
     """
 
     def __init__(self) -> None:
         self._ended = threading.Condition()
         self._tables: dict[object, str] = {}
+        self.counts: Counter[str] = Counter(dict.fromkeys(OUTCOMES, 0))
 
     @contextmanager
     def of(self, table: str) -> Iterator[None]:
@@ -211,6 +222,10 @@ class Creations:
             with self._ended:
                 del self._tables[one]
                 self._ended.notify_all()
+
+    def status(self) -> dict[str, int]:
+        """Return the counts; from any thread."""
+        return dict(self.counts)  # one step of the interpreter
 
     def wait(self, concerns: Callable[[str], bool], within_s: float) -> bool:
         """Wait until those that are under way now have ended; return whether they have.

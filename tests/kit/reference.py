@@ -140,6 +140,9 @@ NO_FLEET = {
     "renewed": True,
     "trouble": None,
     "records": {},
+    "moves": (),
+    "moved": {"reached": {}, "seconds": {}},
+    "creations": {},
 }
 
 

@@ -328,7 +328,7 @@ class Forwarding:
                     epoch = None if sender is None else sender.epoch
                     await self._safe_mode.handed_over(asked.table, epoch, wait_of(request))
                     rest = _with_the_rest(request, began_s)
-                    return await self._created(here, asked, rest, self._current, before)
+                    return await self._created(here, asked, rest, self._safe_mode, before)
             except StateUnavailableError as error:
                 return _later(error, request)
             except ServiceError as error:
@@ -355,28 +355,25 @@ class Forwarding:
         creation = _forwarded(asked, request)
         if not unsure and not safe_mode.is_sure:
             return await safe_mode.elsewhere(asked.table, creation)
-        settled = {**creation.headers, _UNSURE: SETTLED.encode()}
         if not unsure:
             # A second hop: two servers that create markers may call the same one new.
             owner = self._forwarder.newer_owner(
                 asked.table, None if sender is None else sender.epoch
             )
-            if owner is None:
-                return None
-            return await self._forwarder.ask((owner,), replace(creation, headers=settled))
+            return None if owner is None else await safe_mode.passed_on((owner,), creation)
         if not safe_mode.is_sure:
             raise StateUnavailableError("this server can't reach the fleet's state store either")
         if unsure == SETTLED:
             return None
         urls = await safe_mode.settled(asked.table, unsure, wait_of(request))
-        return await self._forwarder.ask(urls, replace(creation, headers=settled))
+        return await safe_mode.passed_on(urls, creation)
 
     async def _created(
         self,
         here: Application,
         asked: _Asked,
         request: Request,
-        current: CurrentFleet,
+        safe_mode: SafeMode,
         before: KnownFleet,
     ) -> Reply:
         """Return the answer to a creation: this server's, or its new owner's if the table moved.
@@ -385,22 +382,20 @@ class Forwarding:
             here: See ``answer``.
             asked: What the request asks.
             request: The request.
-            current: The fleet.
-            before: As it was when this server decided to create the markers.
+            safe_mode: Passes it on.
+            before: The fleet as it was when this server decided to create the markers.
 
         Raises:
             ServiceError: A new server may have got it, and didn't answer.
         """
-        table = asked.table
+        table, current = asked.table, safe_mode.current
         with current.creations.of(table):
             # Within the block: a server that notices a move after this waits for its end.
             known = current.known
             if not known.former(table, current.group, before):
                 return await here(request)
         urls = [seat.url for seat in known.owners(table) if seat.url and seat.url != current.url]
-        creation = _forwarded(asked, request)
-        headers = {**creation.headers, _UNSURE: SETTLED.encode()}
-        answer = await self._forwarder.ask(urls, replace(creation, headers=headers))
+        answer = await safe_mode.passed_on(urls, _forwarded(asked, request))
         if answer is not None:
             return _reply(answer)
         # Its new servers are down: the former one creates it, as the next copy does.

@@ -96,13 +96,18 @@ def test_the_new_server_holds_creations_until_all_of_the_former_group_know(
     asking = threading.Thread(target=lambda: answers.append(create(source, table, "b")))
     asking.start()
     # The source forwards it to the new server, where it waits.
-    while not destination.current.waits:
+    while destination.current.waits < 2:
         pause()
     assert answers == []
     moving.tell(moving.fleet(MoveState.FLIPPED, source, other), 3)
     asking.join(PATIENCE_S)
     assert [answer.body for answer in answers] == [b"true"]
     assert kept(moving.servers) == [1, 1, 0]
+    counted = [server.current.creations.status() for server in (source, destination)]
+    assert counted == [
+        {"held": 0, "refused": 0, "passed_on": 0, "served_here": 0},
+        {"held": 2, "refused": 1, "passed_on": 0, "served_here": 0},
+    ]
 
 
 def test_a_creation_that_a_late_server_sends_to_the_source_is_passed_on(moving: Moving) -> None:
@@ -124,6 +129,12 @@ def test_a_creation_that_a_late_server_sends_to_the_source_is_passed_on(moving: 
     destination.end.close()
     assert create(source, table, "a", passed).body == b"false"
     assert kept([source, other]) == [1, 0]
+    assert source.current.creations.status() == {
+        "held": 0,
+        "refused": 0,
+        "passed_on": 2,
+        "served_here": 1,
+    }
 
 
 @pytest.mark.property  # it waits for 5 s

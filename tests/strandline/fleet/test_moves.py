@@ -129,6 +129,42 @@ def test_a_move_goes_through_its_states_and_the_servers_follow(servers: Servers)
     assert not c.current.known.former(T, "hot", before)
 
 
+def test_the_leader_that_writes_a_step_counts_it(servers: Servers) -> None:
+    a, b, c = servers.a, servers.b, servers.c
+    servers.order()
+    servers.run(ROUNDS)
+    servers.order(group="default")
+    servers.run_until("WARMING", a, b)
+    undo_move(servers.state, read_fleet(servers.state).fleet.moves[0].number, now_ms=0)
+    servers.run(1)
+    counted = a.roster.move_counts.status()
+    assert counted["reached"] == {
+        "DONE": 1,
+        "DROPPING": 1,
+        "FLIPPED": 1,
+        "UNDONE": 1,
+        "WARMING": 2,
+    }
+    assert set(counted["seconds"]) == {"PLANNED", "WARMING", "FLIPPED", "DROPPING"}
+    assert sum(counted["seconds"].values()) > 0
+    for server in (b, c):
+        assert server.roster.move_counts.status() == {"reached": {}, "seconds": {}}
+
+
+def test_the_time_of_a_step_is_how_long_its_leader_has_seen_the_state_before(
+    servers: Servers,
+) -> None:
+    a, c = servers.a, servers.c
+    servers.order()
+    servers.run_until("FLIPPED", a, c)
+    before = a.roster.move_counts.status()["seconds"]
+    servers.run(4, a, c)
+    servers.run(ROUNDS)
+    after = a.roster.move_counts.status()["seconds"]
+    assert after["WARMING"] == before["WARMING"]
+    assert 4 <= after["FLIPPED"] <= 6, "b came late"
+
+
 def test_a_late_server_of_the_destination_waits_until_it_knows_more(servers: Servers) -> None:
     """The one that passes a creation on knows of the flip already."""
     known = servers.c.current.known
