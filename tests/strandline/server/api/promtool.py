@@ -1,4 +1,4 @@
-"""Has Debian's ``promtool`` check what servers of a fleet answer to ``/metrics``.
+"""Has Debian's ``promtool`` check ``/metrics`` of a fleet's server, alert rules and dashboard.
 
 ``python -m tests.strandline.server.api.promtool`` installs the tool if need be, as root, and fails
 if that or a check fails.
@@ -6,12 +6,15 @@ if that or a check fails.
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+import yaml
 
 from tests.kit.servers.live_service import HttpClient, known
 from tests.kit.tables.small_table import SmallTable
@@ -19,6 +22,9 @@ from tests.strandline.fleet.serve_fleet import FleetServer, wait_for_seats
 from timeline.storage.local import LocalStorage
 
 LATEST: Final = "/v1/hoodie/view/datafiles/latest/partition/"
+EXAMPLES: Final = Path(__file__).parents[4] / "examples"
+ALERTS: Final = EXAMPLES / "prometheus" / "alerts.yaml"
+DASHBOARD: Final = EXAMPLES / "grafana" / "strandline.json"
 STRANGE: Final = 'with "quotes", \\n and {braces}\n'
 """Name of a table whose label needs every escape."""
 
@@ -53,6 +59,33 @@ def scrape_of_a_fleet(folder: Path) -> bytes:
         return client.request("GET", "/metrics").body
 
 
+def alerts() -> list[dict[str, Any]]:
+    """Return the alert rules."""
+    groups = yaml.safe_load(ALERTS.read_text("utf-8"))["groups"]
+    return [rule for group in groups for rule in group["rules"]]
+
+
+def panels() -> list[dict[str, Any]]:
+    """Return the dashboard's panels that draw something."""
+    found = json.loads(DASHBOARD.read_text("utf-8"))["panels"]
+    return [panel for panel in found if panel["type"] != "row"]
+
+
+def dashboard_expressions() -> list[str]:
+    """Return the dashboard's expressions, with values in place of Grafana's variables."""
+    values = {"$job": "strandline", "$instance": ".*", "$__rate_interval": "5m"}
+    found = [target["expr"] for panel in panels() for target in panel["targets"]]
+    for name, value in values.items():
+        found = [expression.replace(name, value) for expression in found]
+    return found
+
+
+def as_rules(expressions: list[str]) -> dict[str, Any]:
+    """Return recording rules with these expressions."""
+    rules = [{"record": f"drawn:{n}", "expr": each} for n, each in enumerate(expressions)]
+    return {"groups": [{"name": "dashboard", "rules": rules}]}
+
+
 def promtool() -> str:
     """Return the path of ``promtool``, of Debian's package; installs it if it is missing."""
     if not shutil.which("promtool"):
@@ -68,9 +101,20 @@ def main() -> int:
     tool = promtool()
     with tempfile.TemporaryDirectory() as folder:
         scrape = scrape_of_a_fleet(Path(folder))
-    checked = subprocess.run([tool, "check", "metrics"], input=scrape, check=False)
-    print(f"promtool check metrics: {len(scrape)} bytes, exit code {checked.returncode}")
-    return checked.returncode
+        drawn = Path(folder) / "dashboard.yaml"
+        drawn.write_text(yaml.safe_dump(as_rules(dashboard_expressions())))
+        return max(
+            checked([tool, "check", "metrics"], scrape),
+            checked([tool, "check", "rules", str(ALERTS)]),
+            checked([tool, "check", "rules", str(drawn)]),
+        )
+
+
+def checked(command: list[str], data: bytes = b"") -> int:
+    """Run a check; return its exit code."""
+    code = subprocess.run(command, input=data, check=False).returncode
+    print(f"{' '.join(command)}: exit code {code}")
+    return code
 
 
 if __name__ == "__main__":
