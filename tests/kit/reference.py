@@ -139,6 +139,7 @@ NO_FLEET = {
     "groups": {},
     "renewed": True,
     "trouble": None,
+    "outages": 0,
     "records": {},
     "moves": (),
     "moved": {"reached": {}, "seconds": {}},

@@ -212,6 +212,7 @@ class FleetPart:
             "epoch": known.epoch,
             "renewed": current.is_sure(),
             "trouble": self._membership.trouble,
+            "outages": self._membership.outages,
             "leader": None if fleet.leader is None else fleet.leader.url,
             "members": [
                 {
