@@ -58,6 +58,8 @@ PAUSE_S: Final = 0.3
 ATTEMPTS: Final = 12
 """Moves to and fro until one is seen in a state, which may last for milliseconds."""
 INSTANT: Final = "20300101000000000"
+PATIENT: Final = {**RETRYING, "hoodie.filesystem.view.remote.retry.max_numbers": "200"}
+"""Creations of markers are refused while the state store is away after a flip, docs/fleet.md."""
 HUDI_KINDS: Final = (KINDS[0], KINDS[3])
 
 
@@ -105,7 +107,7 @@ class MovingLake:
         urls = tuple(router.url for router in self.routers)
         bases = (self.hot / "t0", self.hot / "t1", self.lake / "cool")
         self.ours = [FleetJob(hudi.spark, base, urls) for base in bases]
-        pointed = pointed_at(self.balancer.port) | RETRYING
+        pointed = pointed_at(self.balancer.port) | PATIENT
         self.hudis = [Job(hudi, self.hot / str(kind), kind, pointed) for kind in HUDI_KINDS]
         self._tables: list[tuple[Storage, tuple[str, ...]]] = [
             *((LocalStorage(str(base)), REGIONS) for base in bases),
