@@ -433,6 +433,7 @@ def test_options_decide_who_compacts(tmp_path: Path, options, plans, executed) -
     assert any(name.endswith(".commit") for name in reader.timeline_names(base)) == executed
 
 
+@pytest.mark.property
 def test_a_batch_is_compared_while_its_table_is_compacted_and_cleaned(tmp_path: Path) -> None:
     base = tmp_path / "t"
     options = {
