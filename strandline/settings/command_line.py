@@ -241,6 +241,7 @@ FLAGS: Final[tuple[Flag, ...]] = (
     Flag("--metrics-port", (config.METRICS_PORT,), "PORT"),
     Flag("--max-open-tables", (config.MAX_OPEN_TABLES,), "NUMBER"),
     Flag("--check-interval", (config.CHECK_INTERVAL,), "SECONDS"),
+    Flag("--slow-sync", (config.SLOW_SYNC,), "SECONDS"),
     Flag("--keep-alive", (config.KEEP_ALIVE,), "SECONDS"),
     Flag("--stop-grace", (config.STOP_GRACE,), "SECONDS"),
     Flag("--max-connections", (config.MAX_CONNECTIONS,), "NUMBER"),

@@ -21,7 +21,7 @@ from strandline.server.http.authorization import Admission
 from strandline.server.http.exchange import Exchange
 from strandline.server.http.limits import LINGER_S, Limits, possible_connections
 from strandline.server.http.refusals import Refusals
-from strandline.server.http.request import Application, Fields, RefusedError
+from strandline.server.http.request import Application, Fields, RefusedError, RequestIds
 from strandline.server.table_threads import TableThreads
 
 logger = logging.getLogger(__name__)
@@ -46,7 +46,9 @@ class HotAnswers(Protocol):
     """The source of ready responses."""
 
     def respond(self, target: bytes, fields: Fields) -> bytes | None:
-        """Return the whole response to a GET, or ``None`` if the application must answer.
+        """Return the response to a GET, after its status line, which is ``SUCCESS``.
+
+        ``None``: the application must answer.
 
         Runs on the server's loop: no I/O, no waiting, well under a millisecond. The request is
         admitted.
@@ -78,6 +80,7 @@ class ConnectionRegistry:
         admission: The rules of admission.
         limits: The limits of one client.
         keep_alive_s: How long an idle connection is kept.
+        ids: Gives requests their ids.
         refusals: Counts and logs responses of 400 or more.
         latencies: Counts the durations of requests that the application answered.
         body_bytes: Bytes of bodies that are held for requests.
@@ -105,6 +108,7 @@ class ConnectionRegistry:
         self.limits = limits
         self.keep_alive_s = keep_alive_s
         self.refusals = refusals
+        self.ids = RequestIds()
         self.latencies = latencies or Latencies(())
         self.body_bytes = 0
         self.counts: Counter[str] = Counter()
