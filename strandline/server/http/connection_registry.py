@@ -105,15 +105,14 @@ class ConnectionRegistry:
         self.loop = asyncio.get_running_loop()
         self.hot = hot
         self.admission = admission
-        self.limits = limits
-        self.keep_alive_s = keep_alive_s
+        self._table_files = table_files
+        self.use_limits(limits, keep_alive_s)
         self.refusals = refusals
         self.ids = RequestIds()
         self.latencies = latencies or Latencies(())
         self.body_bytes = 0
         self.counts: Counter[str] = Counter()
         self.now = self.loop.time()
-        self.room = possible_connections(limits.connections, table_files)
         self._app, self._threads = app, threads
         self._connections: set[Connection] = set()
         self._reserve: dict[Connection, bool] = {}  # whether it is counted as refused
@@ -124,6 +123,11 @@ class ConnectionRegistry:
         self._closed = False
         self._empty = asyncio.Event()
         self._empty.set()
+
+    def use_limits(self, limits: Limits, keep_alive_s: float) -> None:
+        """Apply other limits from now on; surplus connections stay until they end."""
+        self.limits, self.keep_alive_s = limits, keep_alive_s
+        self.room = possible_connections(limits.connections, self._table_files)
         shortest = min(limits.request_s, limits.write_s, keep_alive_s, LINGER_S)
         self._interval_s = min(max(shortest / _CHECKS, _INTERVAL_AT_LEAST_S), _INTERVAL_AT_MOST_S)
         if self.room < limits.connections:
