@@ -161,6 +161,10 @@ class Membership:
         """This server's name as a member."""
         return self._roster.name
 
+    def move_counts(self) -> dict[str, dict[str, float]]:
+        """Return ``MoveCounts.status``; from any thread."""
+        return self._roster.move_counts.status()
+
     def _is_sure(self) -> bool:
         """Whether this server's seat can't be another's, with time left for what is under way.
 

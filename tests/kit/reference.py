@@ -141,6 +141,9 @@ NO_FLEET = {
     "trouble": None,
     "outages": 0,
     "records": {},
+    "moves": (),
+    "moved": {"reached": {}, "seconds": {}},
+    "creations": {},
 }
 
 

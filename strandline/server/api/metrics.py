@@ -28,6 +28,8 @@ from prometheus_client.metrics_core import (
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from fsview.metrics import BOUNDS_S, Labels, Latency
+from strandline.fleet.mounts import MoveState
+from strandline.fleet.moves import OVER
 from strandline.server.http.reply import Reply
 from strandline.server.http.request import Request
 
@@ -342,6 +344,17 @@ def _of_fleet(figures: Mapping[str, Any]) -> Iterator[Metric]:
     yield _counter("fleet_state_outages", text, fleet["outages"])
     is_up = float(fleet["trouble"] is None)
     yield _gauge("fleet_state_up", "1: the state store was reached at the last attempt.", is_up)
+    under_way = Counter({state.name: 0 for state in MoveState if state not in OVER})
+    under_way.update(each["state"] for each in fleet["moves"])
+    text = "Moves of tables that are under way, by state."
+    yield _gauges_by("fleet_moves_under_way", text, "state", under_way)
+    moved = fleet["moved"]
+    text = "Steps of moves that this server has carried out as leader, by the state reached."
+    yield _counters_by("fleet_moves", text, "state", moved["reached"])
+    text = "Time that these moves have spent in a state."
+    yield _counters_by("fleet_move_seconds", text, "state", moved["seconds"])
+    text = "Creations of markers whose owner was in doubt or had moved, by outcome."
+    yield _counters_by("fleet_creations", text, "outcome", fleet["creations"])
     text = "Records of tables fetched from other servers, by outcome."
     yield _counters_by("fleet_records", text, "outcome", fleet["records"])
 

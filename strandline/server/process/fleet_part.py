@@ -229,6 +229,8 @@ class FleetPart:
             "vacant": list(fleet.vacant),
             "drained": [each.url for each in fleet.members if each.name in fleet.drained],
             "moves": [move_overview(fleet, move) for move in fleet.moves],
+            "moved": self._membership.move_counts(),
+            "creations": current.creations.status(),
             "records": self._warming.status(),
             "upkeep": None if self._upkeep is None else self._upkeep.status(),
         }

@@ -372,6 +372,9 @@ def test_a_fleet_s_figures_are_there() -> None:
         "trouble": "the state store is away",
         "outages": 2,
         "records": {"taken": 3},
+        "moves": [{"state": "FLIPPED"}, {"state": "FLIPPED"}, {"state": "WARMING"}],
+        "moved": {"reached": {"WARMING": 3, "FLIPPED": 2}, "seconds": {"PLANNED": 0.5}},
+        "creations": {"held": 4, "refused": 1},
     }
     parts = Parts(PartsOptions((), None), fleet=lambda: fleet)
     found = scrape(AppClient(parts))
@@ -388,4 +391,9 @@ def test_a_fleet_s_figures_are_there() -> None:
     assert value(found, "fleet_state_up") == 0
     assert value(found, "fleet_state_outages_total") == 2
     assert value(found, "fleet_records_total", outcome="taken") == 3
+    states = ("PLANNED", "WARMING", "FLIPPED", "DROPPING")
+    assert [value(found, "fleet_moves_under_way", state=s) for s in states] == [0, 1, 2, 0]
+    assert value(found, "fleet_moves_total", state="FLIPPED") == 2
+    assert value(found, "fleet_move_seconds_total", state="PLANNED") == 0.5
+    assert value(found, "fleet_creations_total", outcome="held") == 4
     parts.close()
