@@ -195,7 +195,11 @@ def execute(context: WriteContext, target: Target, instant: Instant) -> Compacti
         storage = context.storage.for_cause("marker")
         # The next write sweeps the leftovers of a failure.
         try:
-            DirectMarkers(transaction.time).finish(storage, written.report.paths)
+            if files.unanswered:
+                # The sweeps of the next writes find the late file by its marker.
+                delete_unreported(storage, transaction.time, written.report.paths)
+            else:
+                DirectMarkers(transaction.time).finish(storage, written.report.paths)
             transaction.end()
         except StrandlineError as error:
             logger.warning("markers or heartbeat of %s stay: %s", transaction.instant, error)
