@@ -141,13 +141,27 @@ def execute_all(
         LockError: The lock can't be acquired, or was lost.
         CommitOutcomeUnknownError: It is unknown whether a compaction has completed.
     """
-    pending = target.meta.active_timeline().pending()
-    results = [
-        execute(context, target, instant) for instant in pending if instant.action == COMPACTION
-    ]
+    results = list(_pending_executed(context, target))
     planned = plan(context, target, if_due=if_due)
     if planned is not None:
         results.append(execute(context, target, planned))
+    return _last(results)
+
+
+def execute_planned(context: WriteContext, target: Target) -> CompactionResult | None:
+    """Execute the planned compactions, oldest first; result and errors as ``execute_all``."""
+    return _last(list(_pending_executed(context, target)))
+
+
+def _pending_executed(context: WriteContext, target: Target) -> Iterator[CompactionResult | None]:
+    """Execute each pending compaction, and yield its result."""
+    for instant in target.meta.active_timeline().pending():
+        if instant.action == COMPACTION:
+            yield execute(context, target, instant)
+
+
+def _last(results: Sequence[CompactionResult | None]) -> CompactionResult | None:
+    """Return the last result, with the times of the others."""
     done = [result for result in results if result is not None]
     if not done:
         return None
