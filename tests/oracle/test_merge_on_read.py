@@ -7,6 +7,8 @@ the read-optimised query of both gives the same.
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,12 +22,14 @@ from strandline import Table
 from strandline.records.meta_fields import IS_DELETED
 from strandline.records.schema.avro_schema import arrow_to_avro
 from strandline.table_services.rollback.policy import FOREIGN
-from tests.oracle.hudi import Hudi, Rows, rows_of
+from tests.oracle.hudi import HUDI_0, Hudi, Rows, rows_of
 from tests.oracle.tables import SCHEMA, die_before_completion, ours, rides, theirs, writer
+from tests.oracle.turns.table_form import PAYLOADS
 from tests.oracle.view.walk import REFUSE_COMMIT
 from timeline.encoding.log_block import COMMAND, INSTANT_TIME, TARGET_INSTANT_TIME, read_blocks
 
 pytestmark = pytest.mark.oracle
+ROOT = Path(__file__).parents[2]
 
 MOR = {"hoodie.datasource.write.table.type": "MERGE_ON_READ"}
 NO_COMPACTION = {"hoodie.compact.inline": "false"}
@@ -97,6 +101,9 @@ class Shared:
         mode = self.more.get("hoodie.record.merge.mode")
         if mode:
             named["hoodie.write.record.merge.mode"] = mode
+        if not self.hudi.is_1:
+            mode = named.pop("hoodie.write.record.merge.mode")
+            named["hoodie.datasource.write.payload.class"] = PAYLOADS[mode]
         more = {k: v for k, v in self.more.items() if k != "hoodie.record.merge.mode"}
         given = {name.replace("_", "."): value for name, value in options.items()}
         index = {} if "hoodie.index.type" in more else {"hoodie.index.type": "SIMPLE"}
@@ -122,7 +129,10 @@ class Shared:
         optimized = self.hudi.read(self.path, hoodie_datasource_query_type="read_optimized")
         own = Table(self.path).scan(read_optimized=True).to_arrow()
         # Without logs a record that has moved is in both partitions.
-        found, theirs = (sorted(map(repr, _plain(each))) for each in (rows_of(own), optimized))
+        found, theirs = (
+            sorted(repr(sorted(row.items())) for row in _plain(each))
+            for each in (rows_of(own), optimized)
+        )
         assert found == theirs
 
     def logs(self) -> list[str]:
@@ -180,6 +190,13 @@ def test_records_move_between_partitions(hudi: Hudi, tmp_path: Path, version: in
     table.we("upsert", rides(range(12), ts=7, city="other"))
     table.they("upsert", rides(range(0, 12, 2), ts=8), **_named(COMPACTION))
     table.we("upsert", rides(range(12), ts=9))
+
+
+def test_beside_an_older_release(tmp_path: Path) -> None:
+    """One process has one release."""
+    command = [sys.executable, "-m", "tests.oracle.logs_of_version_6", HUDI_0, str(tmp_path)]
+    turns = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert turns.returncode == 0, turns.stdout + turns.stderr[-8000:]
 
 
 def _named(options: Mapping[str, str]) -> dict[str, str]:

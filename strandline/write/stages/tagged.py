@@ -144,7 +144,15 @@ def _merged_slices(
         return ()
     name = "latest_merged_file_slices_before_or_on"
     (answers,) = view.look_up([LookupQuery(name, partitions, max_instant=time)])
-    return tuple(each for found in answers for each in found)
+    return tuple(each for found in answers for each in found if not _is_emptied(each))
+
+
+def _is_emptied(found: FileSlice) -> bool:
+    """Return whether a slice has only logs that writes have emptied (version 6, ``take_back``).
+
+    The clean that deleted its base file didn't know them.
+    """
+    return found.base_file is None and {log.size for log in found.log_files} == {0}
 
 
 def _late_logs(request: WriteRequest, begun: Begun, slices: Sequence[FileSlice]) -> frozenset[str]:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import random
 import shutil
+from contextlib import closing
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
+from fsview.local_view import open_view
+from fsview.model.file_system_view import FileSystemView
 from strandline import Table
 from strandline.records.meta_fields import IS_DELETED
 from strandline.write.engine.local import LocalEngine
@@ -427,6 +430,47 @@ def test_a_dead_write_is_rolled_back_by_markers_or_by_listing(base, keep_markers
     # In version 6 the log stays, and another one with the command is added.
     assert len(list(reader.logs(base))) == len(logs) + (2 if version else 0)
     assert reader.leftovers(base) == []
+
+
+@pytest.mark.property
+def test_a_view_follows_rollbacks_of_delta_commits(base):
+    """One that was synced before the dead write knows its logs from the rollback."""
+    with client(base, **LOGS) as c:
+        c.upsert(table(row("a", ts=2)))
+    with closing(open_view(LocalStorage(str(base)))) as view:
+        view.load_all_partitions()
+        dead_write(base)
+        with client(base, **LOGS, clock=LaterClock()) as c:
+            c.upsert(table(row("b", ts=2), row("c", "us", ts=2)))
+            c.rollback(c.upsert(table(row("a", ts=3), row("new", "us"))).instant)
+        view.sync()
+        with closing(open_view(LocalStorage(str(base)))) as fresh:
+            fresh.load_all_partitions()
+            assert slices_of(view) == slices_of(fresh)
+
+
+def slices_of(view: FileSystemView) -> list[tuple]:
+    """Return what the slices of a view are made of."""
+    return [
+        (s.base_instant, s.base_file and s.base_file.name, [(f.name, f.size) for f in s.log_files])
+        for partition in ("eu", "us")
+        for s in sorted(view.all_file_slices(partition), key=lambda s: (s.file_id, s.base_instant))
+    ]
+
+
+@pytest.mark.parametrize("version", [VERSION_6], indirect=True, ids=["v6"])
+def test_a_slice_of_emptied_logs_is_none(base):
+    """In version 6 a clean may leave such logs, as no instant names them."""
+    with client(base, **LOGS) as c:
+        c.upsert(table(row("c", "us", ts=2)))
+    (file,) = (base / "us").glob("*.parquet")
+    (log,) = (base / "us").glob(".*.log.*")
+    file.unlink()
+    log.write_bytes(b"")
+    log.rename(log.with_name(log.name.replace(".log.1_", ".log.2_")))
+    with client(base, **LOGS) as c:
+        assert c.upsert(table(row("c", "us", ts=3))).rows_inserted == 1
+    assert [each["id"] for each in rows(base)] == ["a", "b", "c"]
 
 
 @pytest.mark.property
