@@ -29,13 +29,15 @@ from executor_proxy.exchange import (
     too_long,
 )
 from executor_proxy.requests_session import RequestsSessions
-from fsview.wire.param import WAIT_HEADER
+from executor_proxy.worker_state import this_worker
+from fsview.wire.param import FALLBACKS_HEADER, WAIT_HEADER
 from fsview.wire.route import JSON
 from timeline.errors import (
     BadAnswerError,
     ConfigError,
     RemoteFailureError,
     ServiceBusyError,
+    ServiceError,
     StrandlineError,
     ViewBehindError,
 )
@@ -132,7 +134,17 @@ class HttpSession:
             headers["Content-Type"] = "application/json"
         target = f"{path}?{_query(params)}" if params else path
         is_safe = is_safe or method == "GET"
-        return self._call(Outgoing(method, path, target, headers, body, is_safe), timeouts)
+        unreported = this_worker().fallbacks
+        reports = unreported.take(self.url)
+        if reports:
+            headers[FALLBACKS_HEADER] = ",".join(f"{cause}={n}" for _, cause, n in reports)
+        try:
+            return self._call(Outgoing(method, path, target, headers, body, is_safe), timeouts)
+        except ServiceError as error:
+            if not isinstance(error, RemoteFailureError):  # else the service has read them
+                for report in reports:
+                    unreported.add(*report)
+            raise
 
     def _call(self, request: Outgoing, timeouts: Timeouts) -> bytes:
         """Send the request, decode the body, raise the error for the status."""

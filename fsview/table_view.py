@@ -131,7 +131,7 @@ class TableView:
         Cost: one listing of the timeline, the table's properties and the files of new instants;
             callers share one run.
         """
-        return self._follower.sync()
+        return self._follower.sync("refresh")
 
     def at(self, last_instant: str, timeline_hash: str) -> Use:
         """Return the snapshot that a client means, in use for as long as the result is held.
@@ -158,7 +158,7 @@ class TableView:
         if use is None and is_hash and state.held is not None:
             use = self._branches.find(last_instant, timeline_hash)
         if use is None:
-            self._follower.sync()
+            self._follower.sync("lookup")
             use = state.use(find)
             if use is None and is_hash:
                 # Hudi also answers a client that lacks only a clean at the end of the timeline.
@@ -238,7 +238,7 @@ class TableView:
             instant_of: Returns the ``key_of`` the instant that requested an operation.
         """
         with self.state.current.using(snapshot):  # so that the sync doesn't drop it
-            self._follower.sync()
+            self._follower.sync("pending")
             # Read once within the block, so that steps, keys and plans are of one history.
             history = self.state.history
         since = history.steps_since(snapshot)

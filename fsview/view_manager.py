@@ -124,6 +124,7 @@ class ViewManager:
         self.busy_tables: Callable[[], Collection[TableId]] = frozenset
         self.on_close: Callable[[TableView], object] = lambda _: None
         self._closing: dict[TableId, threading.Event] = {}
+        self._being_opened: dict[TableId, Storage] = {}
         self._closed: OrderedDict[int, None] = OrderedDict()
         self._foreign: dict[TableId, float] = {}
         for root in roots:
@@ -366,6 +367,11 @@ class ViewManager:
             tables = dict(self._tables)
         return tuple(tables[table_id] for table_id in sorted(tables, key=str))
 
+    def being_opened(self) -> dict[TableId, Storage]:
+        """Return the storages of tables that are being opened: theirs may hang for long."""
+        with self._lock:
+            return self._being_opened.copy()
+
     def status(self, start: str = "", at_most: int | None = None) -> TablesStatus:
         """Return figures about open tables, in the order of their ids as text.
 
@@ -455,9 +461,22 @@ class ViewManager:
         if closing is not None:
             closing.wait()
         storage = self._storage(table_id)
+        with self._lock:
+            self._being_opened[table_id] = storage
+        try:
+            return self._opened_at(table_id, storage, prepare)
+        finally:
+            with self._lock:
+                del self._being_opened[table_id]
+
+    def _opened_at(
+        self, table_id: TableId, storage: Storage, prepare: Callable[[TableView], object] | None
+    ) -> TableView:
+        """As ``_opened``, which registers the storage."""
         if self.stores.lasts:  # a path without a table leaves nothing in the store directory
             read_table_config(storage)
         store = self.stores.open(table_id)
+        table: TableView | None = None
         try:
             table = TableView(
                 storage,

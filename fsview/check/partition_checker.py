@@ -388,7 +388,7 @@ class PartitionChecker:
             return _skipped("a clean, rollback or restore is under way")
         # The steps that the sync reads are applied to the listing: both sides are of one instant.
         if rebuilt.active != start.active:
-            follower.sync()
+            follower.sync(CAUSE)
         history = self._state.held
         newest = None if history is None else history.newest
         steps = None if history is None else history.steps_since(start)

@@ -22,6 +22,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final, Protocol, cast
 
+from fsview.wire.param import FALLBACKS_HEADER
 from strandline.server.http.authorization import NOBODY, OPEN_PATHS, PROBING, AdmittedClient
 from strandline.server.http.connection_registry import Connection, ConnectionRegistry
 from strandline.server.http.exchange import Exchange, ResponseWriter
@@ -39,6 +40,7 @@ from strandline.server.http.request import (
 )
 from strandline.server.http.request_reader import SLICE_BYTES, Reading, RequestReader
 
+_FALLBACKS: Final = FALLBACKS_HEADER.lower().encode()
 _EMPTY: Final = memoryview(b"")
 
 
@@ -157,6 +159,8 @@ class ServiceProtocol(asyncio.Protocol):
         try:
             fields = checked_fields(headers, method, version)
             check_admitted(registry.admission, self._peer, target, fields)
+            if _FALLBACKS in fields:
+                registry.refusals.note_fallbacks(fields[_FALLBACKS])
             if (
                 # Responses keep the order of requests: only the first in line is answered here.
                 self._current is None

@@ -11,12 +11,14 @@ distinguished by code alone. Of other refusals at most ``KEYS`` kinds are distin
 from __future__ import annotations
 
 import logging
+import re
 from collections import Counter, OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple
 
+from fsview.wire.param import FALLBACK_CAUSES
 from strandline.server.http.authorization import OPEN_PATHS
 from strandline.server.http.reply import Reply
 from strandline.server.http.request import Request
@@ -29,6 +31,7 @@ PERIOD_S: Final = 60.0
 KEYS: Final = 1_000
 _REASON_CHARACTERS: Final = 500
 _TABLE_CHARACTERS: Final = 200
+_REPORT: Final = re.compile(rb"(?:%b)=[0-9]{1,6}" % b"|".join(c.encode() for c in FALLBACK_CAUSES))
 _OTHER_ROUTE: Final = "other"
 """Stands for every path that isn't a route of the service: their number is unbounded."""
 
@@ -106,18 +109,37 @@ class Refusals:
     has those that are a code alone, of which there are few.
     """
 
-    def __init__(self, clock: Clock, routes: Iterable[str]) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        routes: Iterable[str],
+        count: Callable[[str, str], None] = lambda table, code: None,
+    ) -> None:
         """Start with no refusal.
 
         Args:
             clock: Measures the periods.
             routes: Paths that refusals are counted by; all others are counted together.
+            count: Called with table and code of each refusal about a table.
         """
         self._clock = clock
+        self._count = count
         self._routes = frozenset(path.rstrip("/") or path for path in routes)
         self._counts: Counter[tuple[str, int, str]] = Counter()
+        self._fallbacks = dict.fromkeys(FALLBACK_CAUSES, 0)
         self._by_kind: OrderedDict[_Kind, _Logged] = OrderedDict()
         self._by_code: OrderedDict[_Kind, _Logged] = OrderedDict()
+
+    def note_fallbacks(self, reported: bytes) -> None:
+        """Count the views that gave the service up, as a client reports in ``FALLBACKS_HEADER``."""
+        for report in reported.split(b",", len(FALLBACK_CAUSES))[: len(FALLBACK_CAUSES)]:
+            if _REPORT.fullmatch(report):
+                cause, _, count = report.decode("ascii").partition("=")
+                self._fallbacks[cause] += int(count)
+
+    def fallbacks(self) -> dict[str, int]:
+        """Return by cause how many views of clients gave the service up; from any thread."""
+        return dict(self._fallbacks)
 
     def note(self, refusal: Refusal, *, silently: bool = False) -> None:
         """Count a refusal, and log it unless its kind was logged in this period.
@@ -130,6 +152,8 @@ class Refusals:
         path = refusal.path.rstrip("/") or refusal.path
         route = path if path in self._routes else _OTHER_ROUTE
         self._counts[route, refusal.status, code] += 1
+        if refusal.table:
+            self._count(refusal.table, code)
         if silently:
             return
         self.log_due()
