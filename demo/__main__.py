@@ -39,10 +39,19 @@ from rich.progress import (
 
 from demo.feed import DAYS, Batch, FeedError, Landing, arrow, batches, flights
 from demo.file_groups import compare, file_groups
-from demo.file_life import file_life
+from demo.file_life import file_life, log_record
 from demo.lake import Lake, LocalLake, ObjectStoreLake
 from demo.prove import prove
-from demo.record import BatchRecord, GroupProof, Proof, RunRecord, ServiceKill
+from demo.record import (
+    COPY_ON_WRITE,
+    TABLE_TYPES,
+    BatchRecord,
+    GroupProof,
+    LogRecord,
+    Proof,
+    RunRecord,
+    ServiceKill,
+)
 from demo.replay import replay
 from demo.report.files import write
 from demo.report.report import Report
@@ -106,12 +115,14 @@ class Demo:
         return Report(
             days=days,
             table_version=self.args.table_version,
+            table_type=self.args.table_type,
             rows=len(feed.end),
             on=on,
             off=off,
             killed=killed,
             proofs=dict(self.proofs),
             groups=self._compare_groups(),
+            logs=self._logs(),
             life=file_life(self.lake.files(_table("service on"))),
             request_ms=self.args.delay_ms if self.args.storage == S3 else None,
         )
@@ -132,6 +143,7 @@ class Demo:
             log=self.folder / f"{table}.log",
             days=self.args.days,
             table_version=self.args.table_version,
+            table_type=self.args.table_type,
             master=self.args.master,
             service=service,
             die_on=die_on,
@@ -147,6 +159,12 @@ class Demo:
             record = run(plan, progress.add, on_death)
         self.proofs[name] = prove(self.lake.files(table), feed.end)
         return record
+
+    def _logs(self) -> dict[str, LogRecord]:
+        """Return run → its table's logs; nothing for copy-on-write tables."""
+        runs = [name for name in _RUNS if name in self.proofs]
+        found = ((name, log_record(self.lake.files(_table(name)))) for name in runs)
+        return {name: record for name, record in found if record is not None}
 
     def _compare_groups(self) -> dict[str, GroupProof]:
         """Compare each table's file groups with those of the run with the service on."""
@@ -292,6 +310,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--table-version", type=int, choices=(6, 8, 9), default=9, help="of the table (default 9)"
+    )
+    parser.add_argument(
+        "--table-type",
+        choices=TABLE_TYPES,
+        default=COPY_ON_WRITE,
+        help="of the table; one that merges on read is compacted after every fourth commit "
+        f"(default {COPY_ON_WRITE})",
     )
     parser.add_argument(
         "--path", type=Path, help="keep feed, tables and logs here (default: a temporary folder)"

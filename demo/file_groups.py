@@ -31,11 +31,13 @@ class Slice:
         written: The step of the feed that wrote it.
         rows: Number of its rows.
         digest: SHA-256 of the rows' keys and versions, in the order of keys.
+        logs: Number of logs that are merged with these rows.
     """
 
     written: Step
     rows: int
     digest: str
+    logs: int = 0
 
 
 Groups = Mapping[str, list[tuple[Slice, ...]]]
@@ -52,7 +54,8 @@ def file_groups(base_path: Path) -> Groups:
     groups: dict[tuple[str, str], list[Slice]] = {}
     for row in Table(uri).files(all_slices=True).to_pylist():
         group = groups.setdefault((row["partition"], row["file_id"]), [])
-        group.append(_slice(base_path / row["path"], steps.get(row["base_instant"])))
+        logs = len(row["log_paths"])
+        group.append(_slice(base_path / row["path"], steps.get(row["base_instant"]), logs))
     partitions: dict[str, list[tuple[Slice, ...]]] = {}
     for (partition, _), slices in sorted(groups.items()):
         partitions.setdefault(partition, []).append(tuple(slices))
@@ -77,13 +80,13 @@ def _difference(groups: Groups, wanted: Groups) -> str | None:
     return None
 
 
-def _slice(path: Path, step: Step | None) -> Slice:
-    """Return the slice of a base file, which is all there is in a copy-on-write table."""
+def _slice(path: Path, step: Step | None, logs: int) -> Slice:
+    """Return the slice of a base file."""
     rows = pq.read_table(path, columns=list(_IDENTITY), partitioning=None)
     versions = sorted(zip(*(rows[name].to_pylist() for name in _IDENTITY), strict=True))
     digest = hashlib.sha256(repr(versions).encode()).hexdigest()
     # A file of no commit differs from any slice of the other table.
-    return Slice(step or (0, "uncommitted"), len(versions), digest)
+    return Slice(step or (0, "uncommitted"), len(versions), digest, logs)
 
 
 def _text(group: tuple[Slice, ...]) -> str:

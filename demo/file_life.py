@@ -10,14 +10,15 @@ from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 
-from demo.progress import Step, step_of
-from demo.record import FileLife
+from demo.progress import NOTHING, Step, step_of
+from demo.record import FileLife, LogRecord
 from strandline import Table
 from strandline.read.instants import Archive
 from timeline.instant import CLEAN, WRITE_ACTIONS, Instant
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import CleanMetadata, CommitMetadata, InstantMetadata
 from timeline.storage.local import LocalStorage
+from timeline.table.property_name import MERGE_ON_READ
 
 
 def file_life(base_path: Path) -> FileLife | None:
@@ -32,11 +33,7 @@ def file_life(base_path: Path) -> FileLife | None:
     path = next(chain(_deleted(contents), _written(contents)), None)
     if path is None:
         return None
-    steps = {
-        instant.requested_time: step_of(metadata.extra_metadata)
-        for instant, metadata in contents
-        if isinstance(metadata, CommitMetadata)
-    }
+    steps = _steps(contents)
     events: list[tuple[int, str]] = []
     for instant, metadata in contents:
         if not isinstance(metadata, CommitMetadata):
@@ -51,6 +48,37 @@ def file_life(base_path: Path) -> FileLife | None:
     fate = Table(base_path.as_uri()).why(path)
     events.append((_batch_of(contents, path, steps), fate.reason))
     return FileLife(path, tuple(events), fate.is_there)
+
+
+def log_record(base_path: Path) -> LogRecord | None:
+    """Return what was written to a table's logs and merged; ``None`` if it has no logs.
+
+    Cost: as ``file_life``.
+    """
+    meta = TableMetaClient.open(LocalStorage(str(base_path)))
+    if meta.config.table_type != MERGE_ON_READ:
+        return None
+    commits = [commit for _, commit in _contents(meta) if isinstance(commit, CommitMetadata)]
+    stats = [
+        stat for commit in commits for of in commit.partition_to_write_stats.values() for stat in of
+    ]
+    names = [(stat.path or "").rpartition("/")[2] for stat in stats]
+    return LogRecord(
+        written=sum(name.startswith(".") for name in names),
+        compactions=sum(commit.operation_type == "COMPACT" for commit in commits),
+        merged=sum(stat.total_log_files for stat in stats),
+    )
+
+
+def _steps(contents: list[tuple[Instant, InstantMetadata]]) -> dict[str, Step]:
+    """Return requested time → step of each commit."""
+    steps: dict[str, Step] = {}
+    step = NOTHING
+    for instant, metadata in contents:
+        if isinstance(metadata, CommitMetadata):
+            step = step_of(metadata.operation_type, metadata.extra_metadata, step)
+            steps[instant.requested_time] = step
+    return steps
 
 
 def _contents(meta: TableMetaClient) -> Iterator[tuple[Instant, InstantMetadata]]:

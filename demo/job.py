@@ -25,14 +25,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from demo import readers
 from demo.feed import FIRST_DAY, KEY, Landing
 from demo.kill import LookupHook, ServiceKiller
 from demo.lake import TableAddress
 from demo.progress import STEPS, Step, last_step, note
-from demo.record import BatchRecord, ServiceKill, line
+from demo.record import COPY_ON_WRITE, MERGE_ON_READ, TABLE_TYPES, BatchRecord, ServiceKill, line
 from demo.spark import start_session
 from strandline import WriteClient
 from strandline.write.result import WriteResult
@@ -44,6 +44,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from strandline import TimelineService
+
+
+_WITH_LOGS: Final = {
+    "hoodie.datasource.write.table.type": "MERGE_ON_READ",
+    "hoodie.compact.inline": "true",
+    "hoodie.compact.inline.max.delta.commits": "4",
+}
+"""What the options of a merge-on-read table have in addition."""
 
 
 @dataclass(slots=True)
@@ -63,7 +71,7 @@ class _Fatal(Storage):
     doom: Doom
 
     def create(self, path: str, data: bytes = b"") -> None:
-        if self.doom.near and path.endswith(".commit"):
+        if self.doom.near and path.endswith((".commit", ".deltacommit")):
             os.kill(os.getpid(), signal.SIGKILL)
         super().create(path, data)  # type: ignore[safe-super]
 
@@ -87,9 +95,12 @@ def fatal_storage(address: TableAddress, doom: Doom) -> Storage:
     return storage
 
 
-def options(table_version: int, *, service: bool) -> dict[str, str]:
+def options(
+    table_version: int, *, service: bool, table_type: str = COPY_ON_WRITE
+) -> dict[str, str]:
     """Return the write client's options, under Hudi's names."""
     return {
+        **(_WITH_LOGS if table_type == MERGE_ON_READ else {}),
         "hoodie.table.name": "flights",
         "hoodie.write.table.version": str(table_version),
         "hoodie.datasource.write.recordkey.field": ",".join(KEY),
@@ -245,7 +256,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     table, doom = TableAddress(args.table, args.storage_options), Doom()
     spark = start_session("strandline-demo", args.master)
     storage = fatal_storage(table, doom) if args.die_on else None
-    settings = options(args.table_version, service=args.service)
+    settings = options(args.table_version, service=args.service, table_type=args.table_type)
     done = last_step(table.base_path, table.storage_options)
     killer = ServiceKiller(args.kill_service) if args.kill_service else None
     engine = _engine(spark, killer)
@@ -284,6 +295,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--days", type=int, default=28, help="number of the last batch")
     parser.add_argument("--table-version", type=int, default=9, help="of a new table: 6, 8 or 9")
+    parser.add_argument("--table-type", choices=TABLE_TYPES, default=COPY_ON_WRITE)
     parser.add_argument("--master", default="local[2]", help="Spark's master URL")
     parser.add_argument(
         "--no-service", dest="service", action="store_false", help="let tasks list storage"

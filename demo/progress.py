@@ -17,6 +17,11 @@ STEPS: Final = ("upsert", "delete")
 Step = tuple[int, str]
 """A batch's number and the name of its step."""
 
+NOTHING: Final[Step] = (0, "")
+"""What precedes the first step."""
+COMPACTION: Final = "compaction"
+"""Stands for the step of a compaction after a batch's write."""
+
 _BATCH: Final = "demo.batch"
 _STEP: Final = "demo.step"
 
@@ -42,15 +47,28 @@ def steps_done(
         table = Table(base_path, storage_options)
     except TableNotFoundError:
         return {}
-    commits = table.commits(archived=archived)
-    return {commit.requested_time: step_of(commit.extra_metadata) for commit in commits}
+    found: dict[str, Step] = {}
+    step = NOTHING
+    for commit in table.commits(archived=archived):
+        step = step_of(commit.operation, commit.extra_metadata, step)
+        found[commit.requested_time] = step
+    return found
 
 
-def step_of(extra_metadata: Mapping[str, str]) -> Step:
-    """Return the step that ``note`` has put into a commit's extra metadata."""
+def step_of(operation: str, extra_metadata: Mapping[str, str], before: Step) -> Step:
+    """Return the step of a commit.
+
+    Args:
+        operation: The commit's.
+        extra_metadata: The commit's, in which ``note`` has put the step.
+        before: The step of the commit before it, whose batch a compaction belongs to.
+    """
+    if operation == "COMPACT":
+        return before[0], COMPACTION
     return int(extra_metadata[_BATCH]), extra_metadata[_STEP]
 
 
 def last_step(base_path: str, storage_options: Mapping[str, Any] | None = None) -> Step:
-    """Return the step of the table's last commit; ``(0, "")`` if there is none."""
-    return next(reversed(steps_done(base_path, storage_options).values()), (0, ""))
+    """Return the last step that was written; ``NOTHING`` if there is none."""
+    steps = reversed(steps_done(base_path, storage_options).values())
+    return next((step for step in steps if step[1] != COMPACTION), NOTHING)

@@ -1,7 +1,8 @@
 """The proof: three independent readers must see exactly the rows of the replay.
 
 * pyarrow reads the files that Strandline's view names (``strandline.Table.to_arrow``),
-* DuckDB reads the same files with its own Parquet reader,
+* DuckDB reads the same files with its own Parquet reader; partitions with logs, which it can't
+  read, come from ``Table.scan``,
 * hudi-rs (PyPI ``hudi``) gets the base path alone and reads the table as a Hudi table.
 
 Tables are equal if they have the same keys, each once, and the same value or null in every column.
@@ -31,13 +32,20 @@ def through_view(base_path: Path) -> pa.Table:
 
 
 def through_duckdb(base_path: Path) -> pa.Table:
-    """Read the files that the view names with DuckDB."""
-    files = [
-        str(base_path / path) for path in Table(base_path.as_uri()).files()["path"].to_pylist()
-    ]
+    """Read the files that the view names with DuckDB, those with logs as ``Table`` merges them."""
+    table = Table(base_path.as_uri())
+    slices = table.files().to_pylist()
+    with_logs = {each["partition"] for each in slices if each["log_paths"]}
+    files = [str(base_path / s["path"]) for s in slices if s["partition"] not in with_logs]
+    columns = ", ".join(SCHEMA.names)
     with duckdb.connect() as connection:
-        rows = connection.read_parquet(files, hive_partitioning=False)
-        return rows.project(", ".join(SCHEMA.names)).to_arrow_table()
+        days = [partition.removeprefix("dt=") for partition in sorted(with_logs)]
+        merged = table.scan(SCHEMA.names, filter=pc.field("dt").isin(days)).to_arrow()
+        rows = connection.from_arrow(merged).project(columns)
+        if files:
+            read = connection.read_parquet(files, hive_partitioning=False)
+            rows = rows.union(read.project(columns))
+        return rows.to_arrow_table()
 
 
 def through_hudi_rs(base_path: Path) -> pa.Table:

@@ -18,6 +18,10 @@ from typing import Any, Final
 PHASES: Final = ("tag", "write", "commit", "sync", "clean")
 """The phases of a batch, in order."""
 
+COPY_ON_WRITE: Final = "copy-on-write"
+MERGE_ON_READ: Final = "merge-on-read"
+TABLE_TYPES: Final = (COPY_ON_WRITE, MERGE_ON_READ)
+
 SOURCES: Final = ("service", "cache", "local")
 """Where look-ups are answered from, in the report's order; see ``executor_proxy.report.Lookup``."""
 
@@ -337,6 +341,21 @@ class FileLife:
         """Return the life of ``dataclasses.asdict``."""
         events = tuple((number, text) for number, text in values["events"])
         return cls(**dict(values) | {"events": events})
+
+
+@dataclass(frozen=True, slots=True)
+class LogRecord:
+    """The logs of a merge-on-read table.
+
+    Attributes:
+        written: Number of logs that its commits wrote.
+        compactions: Number of compactions.
+        merged: Number of logs that they merged.
+    """
+
+    written: int
+    compactions: int
+    merged: int
 
 
 def percentile(ordered: Sequence[float], percent: float) -> float:

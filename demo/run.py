@@ -41,6 +41,7 @@ class Plan:
         log: The file for the job's stderr.
         days: Number of the last batch.
         table_version: The table's version.
+        table_type: One of ``TABLE_TYPES``.
         master: Spark's master URL.
         service: Whether the embedded timeline service is on.
         die_on: Number of the batch in which the job is killed; ``None``: it isn't.
@@ -54,6 +55,7 @@ class Plan:
     log: Path
     days: int
     table_version: int
+    table_type: str
     master: str
     service: bool
     die_on: int | None = None
@@ -67,7 +69,7 @@ class Plan:
         words += ["--feed", str(self.feed), "--table", self.table.base_path]
         words += ["--storage-options", json.dumps(dict(self.table.storage_options))]
         words += ["--days", str(self.days)]
-        words += ["--table-version", str(self.table_version)]
+        words += ["--table-version", str(self.table_version), "--table-type", self.table_type]
         words += [] if self.service else ["--no-service"]
         words += ["--kill-service", str(self.service_kill)] if self.service_kill else []
         return words + (["--die-on", str(self.die_on)] if deadly else [])

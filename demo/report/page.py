@@ -136,7 +136,8 @@ def _numbers(report: Report) -> Iterator[str]:
     for name in report.runs:
         yield f'<th class="number">{name}</th>'
     yield "</tr></thead><tbody>"
-    for (name, value), *others in zip(*map(numbers, report.runs.values()), strict=True):
+    columns = [numbers(report, name) for name in report.runs]
+    for (name, value), *others in zip(*columns, strict=True):
         yield f"<tr><td>{escape(name)}</td>"
         for text in (value, *(other for _, other in others)):
             yield f'<td class="number">{escape(text)}</td>'

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from demo.record import FileLife, GroupProof, Proof, RunRecord
+from demo.record import COPY_ON_WRITE, FileLife, GroupProof, LogRecord, Proof, RunRecord
 from demo.report.lookups import account, unexpected
 
 KINDS: Final = ("list", "stat", "read")
@@ -50,6 +50,8 @@ class Report:
         killed: The run in which the service was killed; ``None`` if it was left out.
         groups: Run → comparison of its file groups with those of ``on``.
         request_ms: Delay of each request to the object store, ms; ``None``: a local disk.
+        table_type: The tables' type.
+        logs: Run → the logs of its table; empty for copy-on-write tables.
         life: What happened to one data file of ``on``, and why; ``None`` if none was committed.
     """
 
@@ -63,6 +65,8 @@ class Report:
     groups: Mapping[str, GroupProof] = field(default_factory=dict)
     request_ms: float | None = None
     life: FileLife | None = None
+    table_type: str = COPY_ON_WRITE
+    logs: Mapping[str, LogRecord] = field(default_factory=dict)
 
     @property
     def failures(self) -> list[str]:
@@ -88,6 +92,8 @@ class Report:
         failures += [f"service on: {failure}" for failure in unexpected(self.on)]
         if self.killed is not None:
             failures += [f"service killed: {failure}" for failure in unexpected(self.killed)]
+        if len({*self.logs.values()}) > 1:
+            failures.append(f"the runs wrote or merged other logs: {dict(self.logs)}")
         for run in (self.on, self.off):
             if not run.sum_of_lengths("rolled_back"):
                 failures.append(f"service {_word(run)}: the killed write was not rolled back")
@@ -120,7 +126,9 @@ class Report:
 
     def as_json(self) -> dict[str, Any]:
         """Return the report as JSON values."""
-        values = {name: getattr(self, name) for name in ("days", "table_version", "rows")}
+        plain = ("days", "table_version", "table_type", "rows")
+        values = {name: getattr(self, name) for name in plain}
+        values["logs"] = {of: dataclasses.asdict(logs) for of, logs in self.logs.items()}
         proofs = {of: list(map(dataclasses.asdict, found)) for of, found in self.proofs.items()}
         values |= {"on": self.on.as_json(), "off": self.off.as_json(), "proofs": proofs}
         values["killed"] = None if self.killed is None else self.killed.as_json()
@@ -136,7 +144,9 @@ class Report:
         proofs = {of: tuple(Proof(**p) for p in found) for of, found in values["proofs"].items()}
         groups = {of: GroupProof(**proof) for of, proof in values["groups"].items()}
         life = values.get("life")
+        logs = {of: LogRecord(**record) for of, record in values.get("logs", {}).items()}
         found = {"life": life and FileLife.from_json(life), "proofs": proofs, "groups": groups}
+        found["logs"] = logs
         return cls(**dict(values) | runs | found)
 
 

@@ -10,8 +10,17 @@ from demo.report.lookups import by_source
 from demo.report.report import Report
 
 
-def numbers(run: RunRecord) -> list[tuple[str, str]]:
-    """Return the names and formatted values of a run's other numbers."""
+def numbers(report: Report, name: str) -> list[tuple[str, str]]:
+    """Return the names and formatted values of the other numbers of a run."""
+    run, logs = report.runs[name], report.logs.get(name)
+    of_logs = (
+        []
+        if logs is None
+        else [
+            ("logs written", f"{logs.written:,}"),
+            ("compactions", f"{logs.compactions:,}, of {logs.merged:,} logs"),
+        ]
+    )
     looked_up = run.lookups_s
     sources = by_source(run)
     by_count = ", ".join(f"{len(took):,} {source}" for source, took in sources.items())
@@ -27,6 +36,7 @@ def numbers(run: RunRecord) -> list[tuple[str, str]]:
         ("rows updated", f"{run.sum('updated'):,}"),
         ("rows deleted", f"{run.sum('deleted'):,}"),
         ("data files written", f"{run.sum('files'):,} ({megabytes(run.sum('bytes_written'))})"),
+        *of_logs,
         ("files the cleaner removed", f"{run.sum('files_cleaned'):,}"),
         ("bytes the cleaner removed", megabytes(run.sum("bytes_cleaned"))),
         ("failed writes rolled back", f"{run.sum_of_lengths('rolled_back'):,}"),
@@ -44,8 +54,11 @@ def phase_means(run: RunRecord) -> dict[str, float]:
 def summary(report: Report) -> str:
     """Return the report in one sentence."""
     on, off = report.on.calls_of("list"), report.off.calls_of("list")
+    logs = report.logs.get("service on")
+    merged = "" if logs is None else f", {logs.merged:,} of {logs.written:,} logs compacted"
     return (
-        f"{report.rows:,} flights after {report.days} days in {report.on.sum('commits')} commits: "
+        f"{report.rows:,} flights after {report.days} days in {report.on.sum('commits')} commits"
+        f"{merged}: "
         f"{on:,} list calls with the timeline service, {off:,} without"
     )
 

@@ -89,7 +89,8 @@ def _killed_table(run: RunRecord) -> Table:
 
 def _numbers_table(report: Report) -> Table:
     table = _table("The rest", "", "", *report.runs)
-    for (name, value), *others in zip(*map(numbers, report.runs.values()), strict=True):
+    columns = [numbers(report, name) for name in report.runs]
+    for (name, value), *others in zip(*columns, strict=True):
         table.add_row(name, "", value, *(other for _, other in others))
     return table
 

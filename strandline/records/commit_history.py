@@ -95,11 +95,14 @@ class CommitHistory:
     def __init__(self) -> None:
         self._facts: dict[Instant, CommitFacts] = {}
         self._ends: dict[str, str] = {}
+        self._log_bases: dict[str, Mapping[str, str]] = {}
         self._checked_schema = ""
 
     def remember(self, instant: Instant, metadata: CommitMetadata) -> None:
         """Keep the facts of a commit just written, so that it needn't be read."""
         self._facts[instant] = CommitFacts.of(metadata)
+        if bases := _log_bases(metadata, instant):
+            self._log_bases[instant.requested_time] = bases
 
     def newest_first(self, meta: TableMetaClient, timeline: Timeline) -> Iterator[CommitFacts]:
         """Yield the facts of completed commits, newest first, reading those not kept yet.
@@ -197,6 +200,38 @@ class CommitHistory:
             self._ends.update({time: known.get(time, time) for time in archived})
         return self._ends
 
+    def log_bases(self, meta: TableMetaClient, timeline: Timeline, after: str) -> Mapping[str, str]:
+        """Return name of a log → name of the base file on which its first writer put it.
+
+        In table version 6 the statistics of a log have it: ``""`` if a compaction of the group was
+        pending.
+
+        Args:
+            meta: The table.
+            timeline: The active timeline.
+            after: Only delta commits requested after this time count.
+
+        Raises:
+            CorruptMetadataError: A commit can't be read; the message names its file.
+
+        Cost: a read for each of these delta commits that wasn't read before.
+        """
+        deltas = [
+            i for i in timeline.completed() if i.action == DELTA_COMMIT and i.requested_time > after
+        ]
+        known, found = self._log_bases, dict[str, str]()
+        self._log_bases = {}
+        for instant in deltas:
+            time = instant.requested_time
+            if time not in known:
+                metadata = meta.read(instant)
+                assert isinstance(metadata, CommitMetadata)
+                known[time] = _log_bases(metadata, instant)
+            self._log_bases[time] = known[time]
+            for name, base in known[time].items():
+                found.setdefault(name, base)
+        return found
+
     def _facts_of(self, instant: Instant, meta: TableMetaClient) -> CommitFacts:
         if instant not in self._facts:
             metadata = meta.read(instant)
@@ -206,6 +241,18 @@ class CommitHistory:
                 raise CorruptMetadataError(f"{path} doesn't say what the commit wrote")
             self._facts[instant] = CommitFacts.of(metadata)
         return self._facts[instant]
+
+
+def _log_bases(metadata: CommitMetadata, instant: Instant) -> Mapping[str, str]:
+    """Return name of a log → that of its base file; only logs that are named by their slice."""
+    stats = (stat for each in metadata.partition_to_write_stats.values() for stat in each)
+    return {
+        name: stat.base_file or ""
+        for stat in stats
+        # A log that is named by its writer follows that, too.
+        if stat.log_files is not None and stat.path and stat.prev_commit != instant.requested_time
+        for name in [stat.path.rpartition("/")[2]]
+    }
 
 
 def _newest_commits(timeline: Timeline) -> Iterator[Instant]:

@@ -293,7 +293,7 @@ class WriteClient:
             The result, that of the asynchronous clean if it left nothing to delete, ``None`` if
             there was nothing; with ``dry_run`` a preview.
 
-        Tables that this client doesn't write, like merge-on-read ones of version 6, can be cleaned,
+        Tables that this client doesn't write, like those with a custom payload, can be cleaned,
         too; failed writes to them are left to Hudi.
 
         Raises:

@@ -19,6 +19,7 @@ def plan(tmp_path):
         log=tmp_path / "table.log",
         days=4,
         table_version=9,
+        table_type="copy-on-write",
         master="local[2]",
         service=True,
         die_on=3,

@@ -61,6 +61,25 @@ def test_three_days_with_a_killed_job_and_a_killed_service(tmp_path, capsys, out
 
 
 @pytest.mark.product
+def test_three_days_of_a_merge_on_read_table(tmp_path, capsys):
+    lake, folder = tmp_path / "lake", tmp_path / "report"
+    words = ["--days", "3", "--outage", "0", "--table-type", "merge-on-read"]
+    code = main([*words, "--path", str(lake), "--report", str(folder)])
+    printed = capsys.readouterr().out
+    assert code == 0, printed
+    report = read(folder)
+    assert report.failures == []
+    assert (report.rows, report.table_type) == (2695, "merge-on-read")
+    logs = report.logs["service on"]
+    # Each day updates the one before; the compaction follows the fourth commit.
+    assert (logs.written, logs.compactions, logs.merged) == (3, 1, 3)
+    assert f"compactions 1, of {logs.merged} logs" in " ".join(printed.split())
+    for name in ("service-on", "service-off"):
+        actions = Table(str(lake / name)).history()["action"].to_pylist()
+        assert (actions.count("deltacommit"), actions.count("commit")) == (4, 1)
+
+
+@pytest.mark.product
 def test_three_days_on_an_object_store(tmp_path, capsys):
     lake, folder = tmp_path / "lake", tmp_path / "report"
     words = ["--days", "3", "--outage", "0", "--storage", "s3", "--delay-ms", "1"]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from demo.record import BatchRecord, GroupProof, Proof, RunRecord, percentile
+from demo.record import BatchRecord, GroupProof, LogRecord, Proof, RunRecord, percentile
 from demo.report.files import read, write
 from demo.report.report import Report
 from demo.report.summaries import killed_summary, readers_summary, saved_summary, summary
@@ -137,6 +137,22 @@ def test_the_terminal_shows_the_numbers(report):
     assert "FAILED" not in told
     assert re.search(r"\n3 +killed for good +3 local .* 4 unreachable ", told)
     assert killed_summary(report, report.killed).split(":")[0] in told
+
+
+def test_logs_and_compactions_are_shown_in_every_form(report, tmp_path):
+    logs = dict.fromkeys(report.runs, LogRecord(written=1234, compactions=2, merged=1200))
+    of_logs = replace(report, logs=logs, table_type="merge-on-read")
+    assert Report.from_json(of_logs.as_json()) == of_logs
+    assert "1,200 of 1,234 logs compacted" in summary(of_logs)
+    console = Console(file=io.StringIO(), width=120)
+    show(of_logs, console)
+    page = write(of_logs, tmp_path)[0].read_text()
+    for told in (console.file.getvalue(), page):
+        assert told.count("2, of 1,200 logs") == 3
+        assert "logs written" in told
+    logs["service off"] = LogRecord(written=1233, compactions=2, merged=1200)
+    (failure,) = of_logs.failures
+    assert failure.startswith("the runs wrote or merged other logs")
 
 
 def test_the_report_is_written_and_can_be_read_back(report, tmp_path):
