@@ -93,8 +93,8 @@ def in_order(rows: Rows) -> Rows:
 
 @pytest.mark.parametrize(
     ("version", "options"),
-    [("6", {}), ("9", {}), ("8", LOGS), ("9", LOGS)],
-    ids=["6", "9", "8, merge-on-read", "9, merge-on-read"],
+    [("6", {}), ("9", {}), ("6", LOGS), ("8", LOGS), ("9", LOGS)],
+    ids=["6", "9", "6, merge-on-read", "8, merge-on-read", "9, merge-on-read"],
 )
 def test_a_query_moves_from_hudi_s_sink_to_ours_and_back(
     hudi: Hudi, tmp_path: Path, version: str, options: dict[str, str]

@@ -38,6 +38,9 @@ STREAMING = "datasource__write__streaming__"
 LOGS = {"datasource__write__table__type": "MERGE_ON_READ", "parquet__small__file__limit": "0"}
 EVERY_2 = {**LOGS, "compact__inline__max__delta__commits": "2"}
 NO_COMPACTION = {STREAMING + "disable__compaction": "true"}
+LOCKED = {
+    "write__lock__provider": "org.apache.hudi.client.transaction.lock.FileSystemBasedLockProvider"
+}
 INSERT = {"datasource__write__operation": "insert"}
 
 
@@ -149,6 +152,21 @@ def test_inserts_are_not_repeated(tmp_path: Path) -> None:
     assert sorted(found) == ["same@0", "same@1", "same@2"]
 
 
+def test_two_queries_write_one_table_under_a_lock(tmp_path: Path) -> None:
+    base = tmp_path / "t"
+    identifier = STREAMING + "checkpoint__identifier"
+    with (
+        opened(base, **LOCKED, **{identifier: "one"}) as one,
+        opened(base, **LOCKED, **{identifier: "two"}) as two,
+    ):
+        for number in range(3):
+            one.write(table(row("one", ts=number)), number, "1")
+            two.write(table(row("two", "us", ts=number)), number, "2")
+            assert one.write(table(row("one", ts=9)), number, "1").result is None
+            assert two.write(table(row("two", "us", ts=9)), number, "2").result is None
+    assert {each["name"] for each in reader.rows(base)} == {"one@2", "two@2"}
+
+
 def test_a_gap_is_a_warning_of_the_write(tmp_path: Path) -> None:
     base = tmp_path / "t"
     with opened(base) as one:
@@ -245,11 +263,6 @@ def test_another_run_of_the_query_that_commits_the_batch_meanwhile_wins(tmp_path
     assert reader.leftovers(base) == []
 
 
-LOCKED = {
-    "write__lock__provider": "org.apache.hudi.client.transaction.lock.FileSystemBasedLockProvider"
-}
-
-
 def finished(base: Path, options: dict[str, Any], clock: Clock) -> None:
     """Go on as Spark does: the last batch again, then the next."""
     with opened(base, None, clock, **options) as made:
@@ -335,7 +348,8 @@ def settled(check: Callable[[], bool], write: Callable[[], object]) -> None:
     raise AssertionError("the compaction beside the stream didn't come to an end")
 
 
-def test_compactions_run_beside_the_batches(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", ["6", "9"])
+def test_compactions_run_beside_the_batches(tmp_path: Path, version: str) -> None:
     base, compacted = tmp_path / "t", threading.Event()
     threads: list[str] = []
 
@@ -346,7 +360,8 @@ def test_compactions_run_beside_the_batches(tmp_path: Path) -> None:
             assert compacted.wait(PATIENCE_S)
 
     progress: list[BatchProgress] = []
-    with opened(base, HookedStorage(base, before), **EVERY_2) as made:
+    options = {**EVERY_2, "write__table__version": version}
+    with opened(base, HookedStorage(base, before), **options) as made:
         for number in range(5):
             progress.append(made.write(rows(number), number, "q"))
         planned = {p.result.planned_compaction for p in progress} - {None}
@@ -354,7 +369,7 @@ def test_compactions_run_beside_the_batches(tmp_path: Path) -> None:
         compacted.set()
     assert set(threads) == {"strandline-async-compaction"}
     names = [each for each in reader.timeline_names(base) if each.endswith(".commit")]
-    assert names[0].partition("_")[0] in planned
+    assert names[0].partition("_")[0].partition(".")[0] in planned
     assert not any(p.result.warnings for p in progress)
     assert {each["name"] for each in reader.rows(base)} == {"a@4", *(f"b{n}@{n}" for n in range(5))}
     optimized = Table(base).scan(read_optimized=True).to_arrow()
@@ -434,10 +449,14 @@ def test_options_decide_who_compacts(tmp_path: Path, options, plans, executed) -
 
 
 @pytest.mark.property
-def test_a_batch_is_compared_while_its_table_is_compacted_and_cleaned(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", ["6", "9"])
+def test_a_batch_is_compared_while_its_table_is_compacted_and_cleaned(
+    tmp_path: Path, version: str
+) -> None:
     base = tmp_path / "t"
     options = {
         **EVERY_2,
+        "write__table__version": version,
         "clean__automatic": "true",
         "clean__async__enabled": "true",
         "clean__commits__retained": "1",
