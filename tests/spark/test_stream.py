@@ -277,6 +277,27 @@ def test_all_rows_of_each_batch_replace_the_table(feed: Feed) -> None:
         feed.start(frame=rows, output_mode="complete")
 
 
+def test_the_options_of_hudi_s_quick_start_are_taken(feed: Feed) -> None:
+    from strandline import stream
+
+    options = {
+        "hoodie.table.name": "hudi_trips_cow_streaming",
+        "hoodie.datasource.write.recordkey.field": "uuid",
+        "hoodie.datasource.write.partitionpath.field": "partitionpath",
+        "hoodie.datasource.write.table.name": "hudi_trips_cow_streaming",
+        "hoodie.datasource.write.operation": "upsert",
+        "hoodie.datasource.write.precombine.field": "ts",
+        "hoodie.upsert.shuffle.parallelism": 2,
+        "hoodie.insert.shuffle.parallelism": 2,
+    }
+    feed.add(row("a", ts=2), row("a", ts=1), row("b"))
+    trips = feed.frame().selectExpr("id as uuid", "region as partitionpath", "ts", "name")
+    given: dict[str, Any] = {"checkpoint": feed.checkpoint, "trigger": {"once": True}}
+    stream.write(trips, feed.base, options, **given).awaitTermination()
+    found = Table(feed.base).to_arrow(["uuid", "ts"]).to_pylist()
+    assert {each["uuid"]: each["ts"] for each in found} == {"a": 2, "b": 1}
+
+
 def test_wrong_arguments_are_refused_by_name(feed: Feed, subtests: pytest.Subtests) -> None:
     static = feed.spark.createDataFrame([("a",)], "id string")
     cases: list[tuple[dict[str, Any], type[Exception], str]] = [
