@@ -166,11 +166,13 @@ class MoveMachine(RuleBasedStateMachine):
         late=st.sampled_from([1, 2, 3]),
         table=st.sampled_from(MOVING),
         order=st.permutations(range(5)),
+        dies=st.booleans(),
     )
-    def contend(self, path: str, late: int, table: str, order: list[int]) -> None:
+    def contend(self, path: str, late: int, table: str, order: list[int], dies: bool) -> None:
         """Have a move flip of which one server of the former group doesn't know.
 
-        Meanwhile clients ask all servers for the same two markers.
+        Meanwhile clients ask all servers for the same two markers, an operator tries to undo the
+        move, and the leader may die.
         """
         for _ in range(3):
             self._all_step()  # what is under way may end
@@ -178,6 +180,14 @@ class MoveMachine(RuleBasedStateMachine):
         if read_fleet(self.operator).fleet.mounts.group(TABLES[0]) == group:
             self.reach(path, MoveState.FLIPPED, {late}, None)
         self.create([(at, marker) for marker in "xy" for at in order], table, "ended")
+        if read_fleet(self.operator).fleet.moves and all(
+            move.has_flipped for move in read_fleet(self.operator).fleet.moves
+        ):
+            self._undo()
+            if dies:
+                self.lake.servers[0].kill()
+                self.advance(int(DEAD_S) + 1, {late})
+                self._mend(0)
 
     def _write_at_once(self) -> None:
         for server in self.lake.servers:
@@ -238,7 +248,11 @@ class MoveMachine(RuleBasedStateMachine):
     @precondition(lambda self: "undo" in self.allowed)
     @rule()
     def undo(self) -> None:
-        """Have an operator undo what moves, which is refused once it has flipped."""
+        """Have an operator undo what moves."""
+        self._undo()
+
+    def _undo(self) -> None:
+        """Undo what moves, which is refused once it has flipped."""
         for move in read_fleet(self.operator).fleet.moves:
             try:
                 undo_move(self.operator, move.number, now_ms=0)

@@ -383,6 +383,7 @@ def test_a_leader_that_stops_before_a_write_does_not_write_it(
 FAULTS = ("killed", "stopped", "cut off")
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("state", ["PLANNED", "WARMING", "FLIPPED", "DROPPING"])
 @pytest.mark.parametrize("who", ["leader", "source", "destination", "router"])
 @pytest.mark.parametrize("fault", FAULTS)
