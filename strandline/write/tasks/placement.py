@@ -29,6 +29,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fsview.model.file_name import base_file_name, log_file_name
+from strandline.commit.markers import CREATE, MERGE
+from strandline.records.file.base_file import EXTENSION
 from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
 from strandline.write.tasks.columns import (
     BUCKET,
@@ -42,6 +45,7 @@ from strandline.write.tasks.columns import (
 )
 from timeline.errors import UnsupportedTableError
 from timeline.instant import Instant
+from timeline.table.partition_metadata import path_in
 
 _NO_BUCKET: Final = -1
 _TASK_BYTES: Final = 512 * 1024 * 1024
@@ -73,15 +77,12 @@ class StoredFile:
     @property
     def path(self) -> str:
         """Path under the table's base path."""
-        return self._below(self.name)
+        return path_in(self.partition, self.name)
 
     @property
     def searched(self) -> tuple[str, ...]:
         """Paths of the files that have its keys."""
-        return (self.path, *map(self._below, self.late_logs))
-
-    def _below(self, name: str) -> str:
-        return f"{self.partition}/{name}" if self.partition else name
+        return (self.path, *(path_in(self.partition, name) for name in self.late_logs))
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +119,25 @@ class Bucket:
     file_id: str
     base_file: str | None = None
     is_log: bool = False
+
+
+def marked_file(
+    bucket: Bucket, write_token: str, instant: str, version: int = 1
+) -> tuple[str, str]:
+    """Return the path of a bucket's new file, a log of a version or base file; and its marker."""
+    if bucket.is_log:
+        name = log_file_name(bucket.file_id, write_token, instant, version)
+        return path_in(bucket.partition, name), CREATE
+    is_new = bucket.base_file is None
+    return marked_base_file(bucket.partition, bucket.file_id, write_token, instant, is_new=is_new)
+
+
+def marked_base_file(
+    partition: str, file_id: str, write_token: str, instant: str, *, is_new: bool
+) -> tuple[str, str]:
+    """Return the path of a file group's new base file, its first one or a later; and its marker."""
+    name = base_file_name(file_id, write_token, instant, EXTENSION)
+    return path_in(partition, name), CREATE if is_new else MERGE
 
 
 @dataclass(frozen=True, slots=True)
