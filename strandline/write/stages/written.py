@@ -36,9 +36,9 @@ from strandline.write.stages.begun import Begun
 from strandline.write.stages.placed import Placed
 from strandline.write.tasks.columns import BUCKET, TASK, assigned_schema, refuse_changed
 from strandline.write.tasks.in_place import AssignInPartTask
-from strandline.write.tasks.placement import AssignTask, Bucket, Placement
+from strandline.write.tasks.placement import AssignTask, Bucket, Placement, marked_file
 from strandline.write.tasks.row_order import PartitionOrderTask
-from strandline.write.tasks.write_task import STATUS_SCHEMA, WriteReport, WriteTask, marked_file
+from strandline.write.tasks.write_task import STATUS_SCHEMA, WriteReport, WriteTask
 from timeline.errors import InputError
 from timeline.instant import DELTA_COMMIT
 from timeline.metadata.instant_metadata import WriteStat

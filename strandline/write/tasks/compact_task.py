@@ -33,10 +33,10 @@ from strandline.records.file.base_file_writer import BaseFileSettings, BaseFileW
 from strandline.records.merge import MergeCounts, in_file
 from strandline.records.meta_fields import FILE_NAME, with_meta_fields
 from strandline.write.engine.base import Tally, TaskAttempt, call_numbers, calls_since
+from strandline.write.tasks.placement import marked_base_file
 from strandline.write.tasks.write_task import (
     BegunFiles,
     check_inflight,
-    marked_base_file,
     plain,
     status_row,
 )

@@ -30,6 +30,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fsview.model.file_group import FileSlice
+from fsview.model.file_name import base_file_name, log_file_name
+from strandline.commit.markers import APPEND, CREATE, MERGE
+from strandline.commit.slice_logs import slice_log_token
+from strandline.records.file.base_file import EXTENSION
 from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
 from strandline.write.tasks.columns import (
     BUCKET,
@@ -43,6 +47,7 @@ from strandline.write.tasks.columns import (
 )
 from timeline.errors import UnsupportedTableError
 from timeline.instant import Instant
+from timeline.table.partition_metadata import path_in
 
 _NO_BUCKET: Final = -1
 _TASK_BYTES: Final = 512 * 1024 * 1024
@@ -110,15 +115,12 @@ class StoredFile:
     @property
     def path(self) -> str:
         """Path under the table's base path."""
-        return self._below(self.name)
+        return path_in(self.partition, self.name)
 
     @property
     def searched(self) -> tuple[str, ...]:
         """Paths of the files that have its keys."""
-        return (self.path, *map(self._below, self.late_logs))
-
-    def _below(self, name: str) -> str:
-        return f"{self.partition}/{name}" if self.partition else name
+        return (self.path, *(path_in(self.partition, name) for name in self.late_logs))
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +164,37 @@ class Bucket:
     def first_log(self) -> int:
         """The version of the write's first log."""
         return 1 if self.slice is None else self.slice.version
+
+
+def marked_file(
+    bucket: Bucket, write_token: str, instant: str, version: int | None = None
+) -> tuple[str, str]:
+    """Return the path of a bucket's new file, a log or base file; and its marker.
+
+    Args:
+        bucket: The bucket.
+        write_token: Token of the task attempt.
+        instant: Requested time of the write.
+        version: Version of the log; ``None``: of the first one.
+    """
+    if bucket.is_log:
+        version, found = version or bucket.first_log, bucket.slice
+        if found is None:
+            name = log_file_name(bucket.file_id, write_token, instant, version)
+            return path_in(bucket.partition, name), CREATE
+        token = slice_log_token(write_token, instant)
+        name = log_file_name(bucket.file_id, token, found.instant, version)
+        return path_in(bucket.partition, name), APPEND
+    is_new = bucket.base_file is None
+    return marked_base_file(bucket.partition, bucket.file_id, write_token, instant, is_new=is_new)
+
+
+def marked_base_file(
+    partition: str, file_id: str, write_token: str, instant: str, *, is_new: bool
+) -> tuple[str, str]:
+    """Return the path of a file group's new base file, its first one or a later; and its marker."""
+    name = base_file_name(file_id, write_token, instant, EXTENSION)
+    return path_in(partition, name), CREATE if is_new else MERGE
 
 
 @dataclass(frozen=True, slots=True)

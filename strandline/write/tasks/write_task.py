@@ -43,7 +43,7 @@ import pyarrow as pa
 
 from executor_proxy.report import Fallback
 from fsview.load.listing import discover_partitions
-from fsview.model.file_name import base_file_name, log_file_name, parse_base_name
+from fsview.model.file_name import parse_base_name
 from strandline.commit.markers import (
     APPEND,
     CREATE,
@@ -52,8 +52,8 @@ from strandline.commit.markers import (
     delete_if_ended,
     marker_name,
 )
-from strandline.commit.slice_logs import slice_log_token, take_back
-from strandline.records.file.base_file import EXTENSION, stored_rows
+from strandline.commit.slice_logs import take_back
+from strandline.records.file.base_file import stored_rows
 from strandline.records.file.base_file_writer import (
     BaseFileSettings,
     BaseFileWriter,
@@ -73,14 +73,13 @@ from strandline.write.engine.base import (
 from strandline.write.engine.task_threads import StageStoppedError
 from strandline.write.tasks.columns import RowCount, by_bucket, by_partition, counted, larger
 from strandline.write.tasks.log_rows import LogRows, log_stat
-from strandline.write.tasks.placement import Bucket
+from strandline.write.tasks.placement import Bucket, marked_file
 from timeline.errors import ConcurrentWriteError, CreateUnansweredError, InputError, StrandlineError
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import NULL_COMMIT, WriteStat
 from timeline.storage.base import Storage
 from timeline.table.config import TableConfig
-from timeline.table.partition_metadata import FILE_NAME, write_partition_metadata
-from timeline.table.partition_metadata import FILE_NAME as PARTITION_FILE
+from timeline.table.partition_metadata import FILE_NAME, path_in, write_partition_metadata
 
 logger = logging.getLogger(__name__)
 
@@ -312,7 +311,7 @@ class WriteTask:
         """Write the partition's metadata file if there is none."""
         storage = self.storage.for_cause("table")
         # Another task may create it right after this check; then the create keeps that file.
-        if storage.stat(_below(partition, PARTITION_FILE)) is None:
+        if storage.stat(path_in(partition, FILE_NAME)) is None:
             if self.looks_around and partition:
                 refuse_nested_in_table(storage, partition)
             write_partition_metadata(storage, partition, self.rules.instant)
@@ -342,7 +341,7 @@ class WriteTask:
             else:
                 rows = pa.concat_tables(pieces)
                 merger = Merger(rows, self.rules, name, attempt.partition, seqno)
-                with stored_rows(storage, _below(bucket.partition, bucket.base_file)) as stored:
+                with stored_rows(storage, path_in(bucket.partition, bucket.base_file)) as stored:
                     for piece in merger.merge(stored):
                         writer.write(piece)
                     if not merger.counts.deletes:
@@ -453,41 +452,6 @@ def check_inflight(meta: TableMetaClient, instant: str, paths: Sequence[str]) ->
             f" a task was writing: {len(paths)} files of this attempt were deleted",
             hint="another attempt finished first, or another writer rolled the write back",
         )
-
-
-def marked_file(
-    bucket: Bucket, write_token: str, instant: str, version: int | None = None
-) -> tuple[str, str]:
-    """Return the path of a bucket's new file, a log or base file; and its marker.
-
-    Args:
-        bucket: The bucket.
-        write_token: Token of the task attempt.
-        instant: Requested time of the write.
-        version: Version of the log; ``None``: of the first one.
-    """
-    if bucket.is_log:
-        version, found = version or bucket.first_log, bucket.slice
-        if found is None:
-            name = log_file_name(bucket.file_id, write_token, instant, version)
-            return _below(bucket.partition, name), CREATE
-        token = slice_log_token(write_token, instant)
-        name = log_file_name(bucket.file_id, token, found.instant, version)
-        return _below(bucket.partition, name), APPEND
-    is_new = bucket.base_file is None
-    return marked_base_file(bucket.partition, bucket.file_id, write_token, instant, is_new=is_new)
-
-
-def marked_base_file(
-    partition: str, file_id: str, write_token: str, instant: str, *, is_new: bool
-) -> tuple[str, str]:
-    """Return the path of a file group's new base file, its first one or a later; and its marker."""
-    name = base_file_name(file_id, write_token, instant, EXTENSION)
-    return _below(partition, name), CREATE if is_new else MERGE
-
-
-def _below(partition: str, name: str) -> str:
-    return f"{partition}/{name}" if partition else name
 
 
 def _stat(

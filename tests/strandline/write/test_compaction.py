@@ -19,6 +19,7 @@ from strandline import Table
 from strandline.records.meta_fields import COMMIT_SEQNO, COMMIT_TIME, IS_DELETED
 from strandline.write.compaction import execute, plan
 from tests.kit.concurrency.manual_clock import LaterClock
+from tests.kit.short_runs import quick_runs
 from tests.kit.storage.faulty_storage import Crash, Effect, Fault, FaultyStorage
 from tests.kit.storage.hooked_storage import HookedStorage
 from tests.kit.tables import reader
@@ -42,20 +43,27 @@ BUCKETS = {**LOGS, "index__type": "BUCKET", "bucket__index__num__buckets": 1}
 VERSION_6 = {"write__table__version": 6}
 
 
-@pytest.fixture(params=[{}, VERSION_6], ids=["v9", "v6"])
+@pytest.fixture(scope="module", params=quick_runs([{}], [{}, VERSION_6]), ids=["v9", "v6"])
 def version(request) -> dict:
     """Options that choose the table's version."""
     return request.param
 
 
-@pytest.fixture
-def base(tmp_path, version) -> Path:
+@pytest.fixture(scope="module")
+def written(tmp_path_factory, version) -> Path:
     """A merge-on-read table with three rows in two groups, each with logs."""
-    with client(tmp_path / "t", **LOGS, **version) as c:
+    base = tmp_path_factory.mktemp("written") / "t"
+    with client(base, **LOGS, **version) as c:
         c.upsert(table(row("a"), row("b"), row("c", "us")))
         c.upsert(table(row("a", ts=2), row("c", "us", ts=3)))
         c.delete(table(row("b")))
-    return tmp_path / "t"
+    return base
+
+
+@pytest.fixture
+def base(written, tmp_path) -> Path:
+    """A copy of that table."""
+    return Path(shutil.copytree(written, tmp_path / "t"))
 
 
 def rows(base) -> list[dict]:
@@ -128,6 +136,7 @@ def test_rows_and_their_meta_columns_stay_and_logs_are_merged(base):
     assert (eu.total_log_files, eu.total_log_records, eu.total_log_blocks) == (2, 2, 2)
 
 
+@pytest.mark.property
 def test_base_files_have_what_an_index_looks_for(base):
     with client(base, **LOGS, index__type="BLOOM") as c:
         c.upsert(table(row("z", ts=2), row("d", ts=2)))
@@ -152,6 +161,7 @@ def test_without_logs_there_is_nothing_to_compact(base):
         assert c.schedule_compaction() is None
 
 
+@pytest.mark.property
 def test_a_group_whose_rows_are_all_deleted_gets_an_empty_file(base):
     with client(base, **LOGS) as c:
         c.delete(table(row("a"), row("c", "us")))
@@ -182,6 +192,7 @@ def test_groups_that_have_only_logs_begin_with_their_file(tmp_path, version):
     assert [each["ts"] for each in rows(base)] == [2, 3]
 
 
+@pytest.mark.property
 def test_writes_go_on_top_of_a_planned_compaction(base):
     with client(base, **LOGS) as c:
         planned = c.schedule_compaction()
@@ -200,6 +211,7 @@ IN_VERSION_9 = pytest.mark.parametrize("version", [{}], indirect=True, ids=["v9"
 IN_VERSION_6 = pytest.mark.parametrize("version", [VERSION_6], indirect=True, ids=["v6"])
 
 
+@pytest.mark.property
 @IN_VERSION_9
 def test_a_delta_commit_in_flight_is_left_to_the_next_compaction(base):
     """Its log completes after the compaction was requested, so readers put it on top."""
@@ -225,6 +237,7 @@ def test_a_delta_commit_in_flight_is_left_to_the_next_compaction(base):
     assert [each["ts"] for each in before] == [9, 3]
 
 
+@pytest.mark.property
 @IN_VERSION_9
 def test_a_delta_commit_may_complete_while_a_compaction_runs(base):
     done = []
@@ -308,7 +321,9 @@ def finish(c) -> None:
         assert execute(c._context, target, instant) is not None
 
 
-@pytest.mark.parametrize("index", ["SIMPLE", "BLOOM", "GLOBAL_SIMPLE", "GLOBAL_BLOOM"])
+@pytest.mark.parametrize(
+    "index", quick_runs(["BLOOM"], ["SIMPLE", "BLOOM", "GLOBAL_SIMPLE", "GLOBAL_BLOOM"])
+)
 @pytest.mark.parametrize("data_format", ["avro", "parquet"])
 def test_a_key_that_came_back_beside_a_compaction_is_found(tmp_path, index, data_format, version):
     """Hudi 1.2.0 inserts it a second time.
@@ -475,6 +490,7 @@ def test_a_damaged_plan_is_named_and_leaves_the_table_as_it_is(base):
     assert reader.leftovers(base) == []
 
 
+@pytest.mark.property
 def test_a_completed_compaction_is_rolled_back_with_its_plan(base):
     with client(base, **LOGS) as c:
         before, optimized_before = rows(base), optimized(base)
@@ -606,6 +622,7 @@ def test_inline_plans_are_left_to_another_job(base):
     assert optimized(base) == rows(base)
 
 
+@pytest.mark.property
 def test_a_compaction_that_fails_fails_no_write(base):
     failing = []
 

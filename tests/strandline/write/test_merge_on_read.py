@@ -333,6 +333,7 @@ def test_a_row_moves_to_another_partition_by_a_delete_in_its_log(moved):
     ]
 
 
+@pytest.mark.property
 def test_a_place_from_which_a_row_has_moved_counts_no_more(moved):
     """Its base file still has the key."""
     with client(moved, **MOVING) as c:
@@ -348,6 +349,7 @@ def test_a_place_from_which_a_row_has_moved_counts_no_more(moved):
     assert found == [("a", "asia"), ("b", "us"), ("c", "us")]
 
 
+@pytest.mark.property
 def test_the_merged_row_decides_whether_a_row_is_late(moved):
     with client(moved, **MOVING) as c:
         c.upsert(table(row("c", "us", ts=7)))
