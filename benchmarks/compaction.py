@@ -68,12 +68,17 @@ def make(spark: SparkSession, base: Path, count: int) -> int:
 def compact(spark: SparkSession, base: Path, side: str) -> None:
     """Compact a table by one side."""
     if side == _HUDI:
-        call = f"call run_compaction(op => 'scheduleAndExecute', path => '{base}'"
-        spark.sql(f"{call}, options => '{_ALWAYS}')").collect()
+        spark.sql(compaction_call(base)).collect()
         return
     more: dict[str, Any] = {"strandline.write.driver.max.rows": "0"} if side == _TASKS else {}
     with WriteClient(spark, base, {**OPTIONS, **more}) as client:
         client.compact()
+
+
+def compaction_call(base: object) -> str:
+    """Return the statement by which Hudi plans a compaction of a table and executes it."""
+    call = f"call run_compaction(op => 'scheduleAndExecute', path => '{base}'"
+    return f"{call}, options => '{_ALWAYS}')"
 
 
 def measured(call: Callable[[], object]) -> tuple[float, float]:
