@@ -43,7 +43,7 @@ class Fallback:
     """A view that stopped asking the service.
 
     Attributes:
-        cause: ``"unreachable"``, ``"late"``, ``"refused"``, ``"behind"`` or ``"wrong-answer"``.
+        cause: One of ``fsview.wire.param.FALLBACK_CAUSES``.
         reason: Text of the error.
     """
 
@@ -99,7 +99,9 @@ class LookupReport:
         self.fallbacks.append(Fallback(cause, reason))
         # Answers without a class of their own, such as a 401, are distinguished by their status.
         answered = error.answered if isinstance(error, RemoteFailureError) else 0
-        this_worker().log_fallback((type(error), answered, urls), reason)
+        worker = this_worker()
+        worker.log_fallback((type(error), answered, urls), reason)
+        worker.fallbacks.add(urls, cause)
 
     def watch(self, calls: StorageCalls) -> None:
         """Include the calls of a local view's storage."""

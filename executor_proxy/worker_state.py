@@ -16,19 +16,21 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 from executor_proxy.circuit import Circuit, random_share
-from executor_proxy.http import HttpSession
 from fsview.model.file_group import FileSlice
 from fsview.single_flight import Shared
 from fsview.wire.column_form import is_in_columns
 
 if TYPE_CHECKING:
+    from executor_proxy.http import HttpSession
     from fsview.local_view import LocalView
 
 logger = logging.getLogger(__name__)
@@ -182,22 +184,53 @@ class LocalViews:
                 total -= self._views.popitem(last=False)[1].size_bytes
 
 
+class UnreportedFallbacks:
+    """Views that gave a service up, until one of its addresses is told; thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: dict[tuple[str, ...], Counter[str]] = {}
+
+    def add(self, urls: tuple[str, ...], cause: str, count: int = 1) -> None:
+        """Count views that gave a service up, by its addresses and the cause."""
+        with self._lock:
+            if len(self._counts) >= MAX_CIRCUITS and urls not in self._counts:
+                self._counts.pop(next(iter(self._counts)))
+            self._counts.setdefault(urls, Counter())[cause] += count
+
+    def take(self, url: str) -> list[tuple[tuple[str, ...], str, int]]:
+        """Return what is to be reported to an address, and forget it; see ``add``."""
+        if not self._counts:  # nearly always
+            return []
+        with self._lock:
+            found = [urls for urls in self._counts if url in urls]
+            counts = {urls: self._counts.pop(urls) for urls in found}
+        return [(urls, cause, n) for urls, of in counts.items() for cause, n in of.items()]
+
+
 class Worker:
     """The state of one worker process; safe from several threads.
 
     Attributes:
+        fallbacks: Views that gave a service up, which it hasn't been told yet.
         answers: Cache of the service's answers.
         views: Local views for use when the service fails.
         turn: A random number, so that the workers of a job begin with different servers.
     """
 
     def __init__(self) -> None:
+        self.fallbacks = UnreportedFallbacks()
         self.answers = LookupCache()
         self.views = LocalViews()
         self.turn = int(random_share() * _TURNS)
         self._lock = threading.Lock()
         self._circuits: OrderedDict[Hashable, Circuit] = OrderedDict()  # in the order of use
         self._logged: set[Hashable] = set()
+        self._ids, self._asked = secrets.token_hex(4), count(1)
+
+    def request_id(self) -> str:
+        """Return what names the next request in errors here and in the service's log."""
+        return f"{self._ids}-{next(self._asked):x}"
 
     def circuit(self, session: HttpSession, table: str | None = None) -> Circuit:
         """Return the circuit of an address as a session reaches it, or of one table there.

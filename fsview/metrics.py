@@ -49,6 +49,11 @@ class ExportedCounters:
         with self._lock:
             return self._label(table)
 
+    def label_of_anybody(self, table: str) -> str:
+        """Return the name of a table that has one; ``OTHER_TABLES`` for any other."""
+        with self._lock:
+            return table if table in self._labels else OTHER_TABLES
+
     def _label(self, table: str) -> str:
         """As ``label``; ``_lock`` is held."""
         label = self._labels.get(table)
@@ -67,6 +72,15 @@ class ExportedCounters:
             if counts is None:
                 counts = self._counts[label] = Counter()
             counts[key] += amount
+
+    def add_of_anybody(self, table: str, key: CounterKey, amount: int) -> None:
+        """Add to a counter of a table that a client named, whether or not it exists.
+
+        It counts as another table unless it has counters: clients would use up the labels.
+        """
+        known = self.label_of_anybody(table)
+        with self._lock:
+            self._counts.setdefault(known, Counter())[key] += amount
 
     def counts(self) -> dict[str, dict[CounterKey, int]]:
         """Return all counters by label of the table; ``""``: of none."""

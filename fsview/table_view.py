@@ -72,6 +72,7 @@ class TableView:
         share: Share | None = None,
         trusted_s: float = 0.0,
         gathers: bool = True,
+        slow_sync_s: float = 0.0,
     ) -> None:
         """Make a view of the table at the storage's base path; reads nothing yet.
 
@@ -89,6 +90,7 @@ class TableView:
                 and a clean, removed within that time without leaving a trace in the partition.
             gathers: Whether threads that list partitions at the same time wait for each other, to
                 share a listing of the timeline (``fsview.single_flight``).
+            slow_sync_s: From which on a sync is logged; 0: none is.
         """
         clock = clock or SystemClock()
         self.is_closed = False
@@ -111,6 +113,7 @@ class TableView:
             metrics=self._metrics,
             clock=clock,
             barrier=TimedBarrier(clock) if gathers else None,
+            slow_s=slow_sync_s,
         )
         self._branches = BranchFinder(self._follower)
         self.loader = PartitionLoader(self._follower, trusted_s=trusted_s)
@@ -131,7 +134,7 @@ class TableView:
         Cost: one listing of the timeline, the table's properties and the files of new instants;
             callers share one run.
         """
-        return self._follower.sync()
+        return self._follower.sync("refresh")
 
     def at(self, last_instant: str, timeline_hash: str) -> Use:
         """Return the snapshot that a client means, in use for as long as the result is held.
@@ -158,7 +161,7 @@ class TableView:
         if use is None and is_hash and state.held is not None:
             use = self._branches.find(last_instant, timeline_hash)
         if use is None:
-            self._follower.sync()
+            self._follower.sync("lookup")
             use = state.use(find)
             if use is None and is_hash:
                 # Hudi also answers a client that lacks only a clean at the end of the timeline.
@@ -238,7 +241,7 @@ class TableView:
             instant_of: Returns the ``key_of`` the instant that requested an operation.
         """
         with self.state.current.using(snapshot):  # so that the sync doesn't drop it
-            self._follower.sync()
+            self._follower.sync("pending")
             # Read once within the block, so that steps, keys and plans are of one history.
             history = self.state.history
         since = history.steps_since(snapshot)

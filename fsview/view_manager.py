@@ -89,6 +89,7 @@ class ViewManager:
         stores: Stores | None = None,
         awaits: bool = False,
         most_open: int = MOST_OPEN,
+        slow_sync_s: float = 0.0,
     ) -> None:
         """Make a manager with no table open.
 
@@ -104,6 +105,7 @@ class ViewManager:
             stores: Keep the tables' packed files; ``None``: in memory.
             most_open: How many tables may be open; beyond it, and beyond what the budget allows,
                 those used least recently are closed.
+            slow_sync_s: From which on a table's sync is logged; 0: none is.
         """
         self._lock, self._changing = threading.Lock(), threading.Lock()
         # Replaced as a whole: requests read it without the lock.
@@ -118,12 +120,14 @@ class ViewManager:
         self._time = clock or SystemClock()
         self._open = opener
         self._retained = retained_snapshots
+        self._slow_sync_s = slow_sync_s
         self.stores = stores or Stores()
         self.stores.retained.evict = self._drop_snapshots
         self.most_open = self.stores.most_open(most_open)
         self.busy_tables: Callable[[], Collection[TableId]] = frozenset
         self.on_close: Callable[[TableView], object] = lambda _: None
         self._closing: dict[TableId, threading.Event] = {}
+        self._being_opened: dict[TableId, Storage] = {}
         self._closed: OrderedDict[int, None] = OrderedDict()
         self._foreign: dict[TableId, float] = {}
         for root in roots:
@@ -366,6 +370,11 @@ class ViewManager:
             tables = dict(self._tables)
         return tuple(tables[table_id] for table_id in sorted(tables, key=str))
 
+    def being_opened(self) -> dict[TableId, Storage]:
+        """Return the storages of tables that are being opened: theirs may hang for long."""
+        with self._lock:
+            return self._being_opened.copy()
+
     def status(self, start: str = "", at_most: int | None = None) -> TablesStatus:
         """Return figures about open tables, in the order of their ids as text.
 
@@ -455,9 +464,22 @@ class ViewManager:
         if closing is not None:
             closing.wait()
         storage = self._storage(table_id)
+        with self._lock:
+            self._being_opened[table_id] = storage
+        try:
+            return self._opened_at(table_id, storage, prepare)
+        finally:
+            with self._lock:
+                del self._being_opened[table_id]
+
+    def _opened_at(
+        self, table_id: TableId, storage: Storage, prepare: Callable[[TableView], object] | None
+    ) -> TableView:
+        """As ``_opened``, which registers the storage."""
         if self.stores.lasts:  # a path without a table leaves nothing in the store directory
             read_table_config(storage)
         store = self.stores.open(table_id)
+        table: TableView | None = None
         try:
             table = TableView(
                 storage,
@@ -466,6 +488,7 @@ class ViewManager:
                 retained_snapshots=self._retained,
                 record=kept_in(store),
                 share=self.stores.budget.share(self.stores.retained),
+                slow_sync_s=self._slow_sync_s,
             )
             if prepare is not None:
                 prepare(table)

@@ -232,7 +232,7 @@ class SnapshotFiller:
                 if may_trust and timeline_explains(start, loaded):
                     synced = start
                 else:
-                    synced = follower.sync(since=since)
+                    synced = follower.sync("load", since=since)
                 client = follower.client_for("lookup")
                 found = found_with_timeline(
                     client, start, loaded, synced, self._remembered, undoing

@@ -25,7 +25,14 @@ from fsview.state.table_state import TableState
 from fsview.sync.metadata_reader import snapshot_of
 from fsview.sync.timeline_diff import read_change
 from timeline.clock import Clock
-from timeline.errors import InstantNotFoundError, RecordLostError, StoreBehindError, StoreError
+from timeline.errors import (
+    CorruptMetadataError,
+    InstantNotFoundError,
+    RecordLostError,
+    StoreBehindError,
+    StoreError,
+    StrandlineError,
+)
 from timeline.meta_client import RefusedFiles, TableMetaClient
 from timeline.storage.base import FileInfo, Storage
 from timeline.table.config import CONFIG_PATH, TableConfig
@@ -55,6 +62,7 @@ class TimelineFollower:
         metrics: Metrics,
         clock: Clock,
         barrier: TimedBarrier | None = None,
+        slow_s: float = 0.0,
     ) -> None:
         """Read nothing yet.
 
@@ -64,6 +72,7 @@ class TimelineFollower:
             metrics: Counters, labelled ``table``.
             clock: Times syncs.
             barrier: Where loads wait for each other; ``None``: they don't.
+            slow_s: From which on a sync is logged; 0: none is.
         """
         self.storage = storage
         self.state = state
@@ -74,13 +83,14 @@ class TimelineFollower:
         self._refused = RefusedFiles()
         self._syncs: SingleFlight[Snapshot] = SingleFlight()
         self._barrier = barrier
+        self._slow_s = slow_s
         self._synced_s = -math.inf
         self._label = str(state.table_id)
 
     def newest(self) -> Snapshot:
         """Return the newest snapshot held; the table is read on first use."""
         history = self.state.held
-        return self.sync() if history is None else history.newest
+        return self.sync("start") if history is None else history.newest
 
     def client_for(self, cause: str) -> TableMetaClient:
         """Return the table's client with its storage calls booked under ``cause``."""
@@ -91,13 +101,14 @@ class TimelineFollower:
         """Add to a counter of this table."""
         self._metrics.add(name, amount, table=self._label, **labels)
 
-    def sync(self, *, since: int | None = None) -> Snapshot:
+    def sync(self, cause: str, *, since: int | None = None) -> Snapshot:
         """Return the snapshot of the timeline as it is now; callers share one run.
 
         Args:
+            cause: Under which the run is counted, if this caller starts it.
             since: What ``gathered`` returned; a run that began after that is shared, too.
         """
-        newest = self._syncs.run(self._sync, since=since)
+        newest = self._syncs.run(partial(self._counted_sync, cause), since=since)
         # After the run, with no lock held: evicting takes locks of other tables.
         self.state.share.make_room()
         return newest
@@ -129,7 +140,26 @@ class TimelineFollower:
         # Before the sync: if storage fails there, nothing is answered from what is held, and every
         # request syncs, and so tries again.
         self.state.distrust(cause)
-        return self.sync()
+        return self.sync("reload")
+
+    def _counted_sync(self, cause: str) -> Snapshot:
+        began_s = self._clock.monotonic()
+        try:
+            newest = self._sync()
+        except StrandlineError as error:
+            if self.state.held is not None or isinstance(error, CorruptMetadataError):
+                self.count("sync_failures", code=error.code)
+            else:
+                # There may be no table: a client may name any path, and each has its counters.
+                key = "sync_failures", (("code", error.code),)
+                self._metrics.exported.add_of_anybody(self._label, key, 1)
+            raise
+        finally:
+            took_s = self._clock.monotonic() - began_s
+            if 0 < self._slow_s <= took_s:
+                logger.warning("%s: a sync for %s took %.1f s", self.state.table_id, cause, took_s)
+        self.count("sync_causes", cause=cause)
+        return newest
 
     def _sync(self) -> Snapshot:
         started = self._clock.monotonic()

@@ -287,22 +287,22 @@ def _check_ended(move: Move) -> None:
         raise FleetError(f"{move} is UNDONE, as {move.why}")
 
 
-def _apply(state: StateStore, proposal: Proposal, shown: Callable[[Move], object]) -> list[Move]:
-    """Carry out the moves of a plan, one after the other; return them.
+def _apply(
+    state: StateStore, proposal: Proposal, shown: Callable[[Move], object]
+) -> Iterator[Move]:
+    """Carry out the moves of a plan, one after the other; yield each that has ended.
 
     Raises:
         ConfigError: One can't be ordered, as the fleet has changed since.
-        FleetError: One was undone, or the store can't be reached.
+        FleetError: One was undone, which is yielded before, or the store can't be reached.
     """
-    done = []
     for planned in proposal.moves:
         now_ms = SystemClock().now_ms()
         move = plan_move(state, planned.prefix, planned.destination, now_ms=now_ms)
         shown(move)
         move = await_move(state, move, shown)
+        yield move
         _check_ended(move)
-        done.append(move)
-    return done
 
 
 @fleet.command()
@@ -359,12 +359,16 @@ def plan_command(
         if not as_json:
             click.echo("\n".join(map(escaped, plan_as_text(made).splitlines())))
         told = {**asdict(made), "better": made.better.algorithm}
-        if apply:
-            state = opened.enter_context(closing(_opened(url)))
-            moves = _apply(state, made.better, (lambda _: None) if as_json else _show_move)
-            told["moves"] = [move_overview(Fleet(), move) for move in moves]
-        if as_json:
-            click.echo(json.dumps(told))
+        try:
+            if apply:
+                moves = told["moves"] = []
+                state = opened.enter_context(closing(_opened(url)))
+                for move in _apply(state, made.better, (lambda _: None) if as_json else _show_move):
+                    moves.append(move_overview(Fleet(), move))
+        finally:
+            # Also of an error's: the moves before it have been carried out.
+            if as_json:
+                click.echo(json.dumps(told))
 
 
 @fleet.command()

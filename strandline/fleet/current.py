@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import InitVar, dataclass, field, replace
 from typing import Final
 
 from executor_proxy.seat_ring import DEFAULT, MAX_DEPTH, Layout, Seat, SeatRing, addresses
-from strandline.fleet.mounts import MoveState
+from strandline.fleet.mounts import Mount, MoveState
 from strandline.fleet.moves import awaited, mounts_after
 from strandline.fleet.seats import Fleet
 from strandline.fleet.state.base import Cancel
@@ -31,6 +32,8 @@ class KnownFleet:
         epoch: Number of changes of seats, mounts and moves so far. Becoming vacant is no change.
         layout: How tables are placed if their mounts don't say.
         seats: The seats of all groups, by number; the vacant ones have no address.
+        before: The fleet as it was known before: what hasn't changed isn't made anew, as rings take
+            a tenth of a millisecond a seat, and members change often while tables move.
         after: The fleet once the moves have flipped whose tables their destination takes now;
             ``None``: there is none.
     """
@@ -38,22 +41,38 @@ class KnownFleet:
     fleet: Fleet = field(default_factory=Fleet)
     epoch: int = 0
     layout: Layout = DEFAULT
+    before: InitVar[KnownFleet | None] = None
     seats: tuple[Seat, ...] = field(init=False)
     after: KnownFleet | None = field(init=False, repr=False, compare=False)
     _rings: Mapping[str, SeatRing] = field(init=False, repr=False, compare=False)
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, before: KnownFleet | None) -> None:
         # A frozen value's own fields, set before any other thread can see it.
-        rings = {name: SeatRing(seats, self.layout) for name, seats in self.fleet.rings.items()}
         object.__setattr__(self, "seats", self.fleet.ring)
-        object.__setattr__(self, "_rings", rings)
-        object.__setattr__(self, "after", self._after())
+        object.__setattr__(self, "_rings", dict(self._made(before)))
+        object.__setattr__(self, "after", self._after(before))
 
-    def _after(self) -> KnownFleet | None:
-        if all(move.state is not MoveState.WARMING for move in self.fleet.moves):
+    def _made(self, before: KnownFleet | None) -> Iterator[tuple[str, SeatRing]]:
+        """Yield the ring of each group."""
+        is_alike = before is not None and before.layout == self.layout
+        former = before.fleet.rings if before and is_alike else {}
+        for name, seats in self.fleet.rings.items():
+            if before and former.get(name) == seats:
+                yield name, before._rings[name]
+            else:
+                yield name, SeatRing(seats, self.layout)
+
+    def _after(self, before: KnownFleet | None) -> KnownFleet | None:
+        moving = _warming(self.fleet)
+        if not moving:
             return None
-        fleet = replace(self.fleet, mounts=mounts_after(self.fleet), moves=())
-        return KnownFleet(fleet, self.epoch, self.layout)
+        former = None if before is None else (before.fleet.mounts, _warming(before.fleet))
+        if before is not None and before.after and former == (self.fleet.mounts, moving):
+            mounts = before.after.fleet.mounts
+        else:
+            mounts = mounts_after(self.fleet)
+        fleet = replace(self.fleet, mounts=mounts, moves=())
+        return KnownFleet(fleet, self.epoch, self.layout, self)
 
     def owners(self, table: str, partition: str | None = None) -> tuple[Seat, ...]:
         """Return the seats that have a table, those of its group.
@@ -166,15 +185,30 @@ class KnownFleet:
         return None if group is None else group.has_room_for(table)
 
 
+def _warming(fleet: Fleet) -> tuple[Mount, ...]:
+    """Return the mounts of the moves whose tables their destination takes now."""
+    return tuple(move.mount for move in fleet.moves if move.state is MoveState.WARMING)
+
+
+OUTCOMES: Final = ("held", "refused", "passed_on", "served_here")
+"""Of creations of markers: they waited, until another server knew of a change, or in vain; they
+went on to the table's new owner, or were served here as that was down."""
+
+
 class Creations:
-    """The creations of markers that are under way at this server.
+    """The creations of markers that are under way at this server, and what became of some.
 
     ``_ended`` guards them.
+
+    Attributes:
+        counts: Outcome → creations of tables that move or whose owner is in doubt; changed on the
+            server's loop.
     """
 
     def __init__(self) -> None:
         self._ended = threading.Condition()
         self._tables: dict[object, str] = {}
+        self.counts: Counter[str] = Counter(dict.fromkeys(OUTCOMES, 0))
 
     @contextmanager
     def of(self, table: str) -> Iterator[None]:
@@ -188,6 +222,10 @@ class Creations:
             with self._ended:
                 del self._tables[one]
                 self._ended.notify_all()
+
+    def status(self) -> dict[str, int]:
+        """Return the counts; from any thread."""
+        return dict(self.counts)  # one step of the interpreter
 
     def wait(self, concerns: Callable[[str], bool], within_s: float) -> bool:
         """Wait until those that are under way now have ended; return whether they have.
@@ -251,7 +289,7 @@ class CurrentFleet:
         before = self.known
         if (fleet, epoch) == (before.fleet, before.epoch):
             return
-        known = self.known = KnownFleet(fleet, epoch, before.layout)
+        known = self.known = KnownFleet(fleet, epoch, before.layout, before)
         with self._lock:
             listeners = tuple(self._listeners)
         for listener in listeners:

@@ -7,7 +7,8 @@ that may have been received isn't sent to another server; its client gets an err
 
 A request is forwarded once: it carries ``FORWARDED``, and the server that receives it answers,
 whichever server it believes to be the owner. So servers with different views of the seats can't
-forward a request in circles.
+forward a request in circles. It goes on only from a server that knows a newer epoch than the sender
+(``strandline.server.api.forwarding``).
 
 The timeout of a client is divided: each server gets half of the time left, so that a server that
 hangs leaves time for the next one to answer.
@@ -184,6 +185,10 @@ class Forwarder:
         self._hear(epoch)
         return epoch
 
+    def is_newer(self, epoch: int | None) -> bool:
+        """Whether this server knows a newer epoch than a sender; false if that didn't say its."""
+        return epoch is not None and epoch < self._epoch()
+
     def newer_owner(self, table: str, epoch: int | None) -> str | None:
         """Return another server that owns a table, if a sender can't know that yet.
 
@@ -191,7 +196,7 @@ class Forwarder:
             table: Text of the table's ``TableId``.
             epoch: The epoch that the sender knows, ``None`` if it didn't say.
         """
-        if epoch is None or epoch >= self._epoch():
+        if not self.is_newer(epoch):
             return None
         urls = [seat.url for seat in self._owners(table, None) if seat.url]
         return urls[0] if urls and urls[0] != self._url else None

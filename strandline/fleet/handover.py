@@ -3,6 +3,8 @@
 Once the move has flipped, this server passes creations of markers on to the tables' new owners. It
 acknowledges that when those have ended that began before, as the new owners create none until then.
 When all servers of its group have acknowledged, it closes the tables, which frees their memory.
+Each move has a thread for that: a store that hangs holds up neither the other moves nor their
+creations of markers, which wait for the acknowledgements.
 
 A server also forgets the markers that it has in memory of tables that others own, whatever the
 reason: those add markers that it doesn't hear of, so it would call them new once it owns the table
@@ -34,14 +36,23 @@ Forget = Callable[[Callable[[str], bool]], object]
 """Drops what is kept in memory of the markers of some tables, by the text of their ``TableId``."""
 
 
+def _in_a_thread(do: Callable[[], object]) -> None:
+    # Not joined: closing a table may wait for its store.
+    threading.Thread(target=do, name="strandline-closing", daemon=True).start()
+
+
 class Handover:
-    """A thread that does for moves what the former group's servers have to.
+    """Threads that do for moves what the former group's servers have to.
+
+    One looks at the fleet, and waits for nothing but creations of markers. Beside it one for each
+    move closes its tables.
 
     Args:
         current: The fleet.
         acknowledge: Called with a move's number, and the state whose work is done.
         clock: Measures how long tables are in use.
         look_s: See ``LOOK_S``.
+        begin: Runs what closes a move's tables once, in a thread.
     """
 
     def __init__(
@@ -51,13 +62,16 @@ class Handover:
         clock: Clock | None = None,
         *,
         look_s: float = LOOK_S,
+        begin: Callable[[Callable[[], object]], object] = _in_a_thread,
     ) -> None:
         self._current, self._acknowledge = current, acknowledge
         self._clock, self._look_s = clock or SystemClock(), look_s
+        self._begin = begin
         self._views: ViewManager | None = None
         self._forget: Forget = lambda _: None
         self._done: set[tuple[int, MoveState]] = set()
         self._since: dict[int, float] = {}
+        self._closing: set[int] = set()
         self._joined: int | None = None
         self._due = threading.Event()
         self._is_stopped = False
@@ -112,21 +126,37 @@ class Handover:
         self._joined = self._joined if joined is None else joined
         moves = [each for each in known.fleet.moves if each.has_flipped]
         mine = {each.number: each for each in moves if each.source == self._current.group}
-        self._done = {key for key in self._done if key[0] in mine}
-        self._since = {number: s for number, s in self._since.items() if number in mine}
-        advanced = [self._advanced(move) for move in mine.values()]  # all of them in any case
+        # Copied in one step, as the threads that close tables may add to them meanwhile.
+        self._done -= {key for key in tuple(self._done) if key[0] not in mine}
+        for number in tuple(self._since):
+            if number not in mine:
+                self._since.pop(number, None)
+        until_s = self._clock.monotonic() + self._look_s
+        advanced = [self._advanced(move, until_s) for move in mine.values()]  # all in any case
         return all(advanced)
 
-    def _advanced(self, move: Move) -> bool:
-        """Do what a move's state asks of this server; return whether it is done."""
+    def _advanced(self, move: Move, until_s: float) -> bool:
+        """Do what a move's state asks of this server; return whether it is done.
+
+        Args:
+            move: The move.
+            until_s: How long creations of markers may be waited for, for all moves together.
+        """
         if (move.number, move.state) in self._done:
             return True
-        has_let_go = self._let_go(move)
-        if not has_let_go or (move.state is MoveState.DROPPING and not self._closed(move)):
+        if not self._let_go(move, until_s):
             return False
+        if move.state is MoveState.DROPPING:
+            if move.number not in self._closing:
+                self._closing.add(move.number)
+                self._begin(lambda: self._close(move))
+            return (move.number, move.state) in self._done
+        self._finished(move)
+        return True
+
+    def _finished(self, move: Move) -> None:
         self._done.add((move.number, move.state))
         self._acknowledge(move.number, move.state.name)
-        return True
 
     def _concerns(self, move: Move) -> Callable[[str], bool]:
         fleet = self._current.known.fleet
@@ -137,14 +167,27 @@ class Handover:
 
         return concerns
 
-    def _let_go(self, move: Move) -> bool:
+    def _let_go(self, move: Move, until_s: float) -> bool:
         """Return whether this server can't call a marker of the tables new any more."""
         if (move.number, MoveState.FLIPPED) in self._done:
             return True
-        if not self._current.creations.wait(self._concerns(move), self._look_s):
+        left_s = max(until_s - self._clock.monotonic(), 0.0)
+        if not self._current.creations.wait(self._concerns(move), left_s):
             return False
         self._forget(self._concerns(move))
+        self._done.add((move.number, MoveState.FLIPPED))
         return True
+
+    def _close(self, move: Move) -> None:
+        """Close a move's tables once, and acknowledge it if that is done; else look again later."""
+        try:
+            if self._closed(move) and not self._is_stopped:
+                self._finished(move)
+        except Exception:
+            # The move waits for this server, and goes on once it succeeds or ends.
+            logger.exception("tables of %s can't be given up", move)
+        finally:
+            self._closing.discard(move.number)
 
     def _closed(self, move: Move) -> bool:
         """Close the tables; return whether none is open, or is in use for too long."""

@@ -53,6 +53,7 @@ class Membership:
     Attributes:
         current: The fleet as last read.
         trouble: Why the seats may be outdated; ``None``: they are the newest.
+        outages: How often they came to be.
 
     Raises:
         ConfigError: A time or the layout isn't allowed.
@@ -83,6 +84,7 @@ class Membership:
             )
         self.current = CurrentFleet(url, layout)
         self.trouble: str | None = None
+        self.outages = 0
         self._state = state
         self._heartbeat_s = heartbeat_s
         self._clock = clock or SystemClock()
@@ -159,6 +161,10 @@ class Membership:
         """This server's name as a member."""
         return self._roster.name
 
+    def move_counts(self) -> dict[str, dict[str, float]]:
+        """Return ``MoveCounts.status``; from any thread."""
+        return self._roster.move_counts.status()
+
     def _is_sure(self) -> bool:
         """Whether this server's seat can't be another's, with time left for what is under way.
 
@@ -214,12 +220,14 @@ class Membership:
                 self._step(is_told=is_told)
             except (FleetError, ConfigError) as error:
                 if self.trouble is None:
+                    self.outages += 1
                     logger.warning("the last known seats of the fleet are used: %s", error)
                 self.trouble = str(error)
             except Exception as error:
                 # If the thread ended, the others would take this server for dead while it still
                 # serves.
                 logger.exception("a step of the fleet failed")
+                self.outages += self.trouble is None
                 self.trouble = f"{type(error).__name__}: {error}"
 
     def _pause_s(self) -> float:

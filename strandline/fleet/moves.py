@@ -13,8 +13,9 @@ the entry itself fence: so a former leader's fails, and a leader that dies betwe
 an entry that says all that the next one needs. Servers say in their own records what they have done
 for a move (``Member.acks``), and a step waits for those that are alive:
 
-* in ``WARMING`` for the destination's servers with a seat. The tables stay the source's, so it may
-  take long, and nobody waits for it;
+* in ``PLANNED`` until one of the destination's servers with a seat is ready;
+* in ``WARMING`` for all of them. The tables stay the source's, so it may take long, and nobody
+  waits for it;
 * in ``FLIPPED`` and ``DROPPING`` for the source's. One that doesn't know the flip yet may still
   create markers; so until all of them have acknowledged it, the destination creates none
   (``strandline.fleet.safe_mode``). One whose membership has ended creates none itself.
@@ -98,8 +99,13 @@ def undone(move: Move, why: str, now_ms: int) -> Move:
 def awaited(fleet: Fleet, move: Move) -> tuple[Member, ...]:
     """Return the living servers that haven't done yet what a move's state asks of them."""
     state = move.state
-    if state is MoveState.WARMING:
-        concerned: Iterable[Member] = _with_seat(fleet, move.destination)
+    if state in UNDOABLE:
+        servers = _with_seat(fleet, move.destination)
+        # Requests would find no server otherwise.
+        unready = () if any(each.is_ready for each in servers) else tuple(servers)
+        if state is MoveState.PLANNED or unready:
+            return unready
+        concerned: Iterable[Member] = servers
     elif move.has_flipped:
         concerned = (each for each in fleet.members if each.group == move.source)
     else:
@@ -158,7 +164,7 @@ def _with_seat(fleet: Fleet, group: str) -> list[Member]:
 
 def _why_undone(fleet: Fleet, move: Move, mover: str, waited_s: float) -> str | None:
     servers, group = _with_seat(fleet, move.destination), fleet.group(move.destination)
-    if not any(each.is_ready for each in servers):
+    if not servers:
         return f"the group {move.destination} has no server"
     if group is None or not group.has_room_for(move.prefix):
         return f"the path is outside the roots of the group {move.destination}"

@@ -14,6 +14,7 @@ from typing import Final
 from executor_proxy.seat_ring import DEFAULT, Layout
 from strandline.fleet.groups import AUTO, Group
 from strandline.fleet.joining import check_alike, group_by_rack, of_token
+from strandline.fleet.move_counts import MoveCounts
 from strandline.fleet.moves import next_move, step_ops
 from strandline.fleet.records import (
     GROUPS_SCHEMA,
@@ -90,6 +91,7 @@ class Roster:
             once it is known to have expired. For any thread.
         fleet: The fleet as it was read last; kept while the store can't be reached.
         epoch: Number of changes of its seats.
+        move_counts: The moves that this server has carried out as leader.
     """
 
     def __init__(
@@ -138,6 +140,7 @@ class Roster:
         self._unreadable: frozenset[str] = frozenset()
         self.fleet = Fleet()
         self.epoch = 0
+        self.move_counts = MoveCounts()
 
     @property
     def seat(self) -> HeldSeat | None:
@@ -324,6 +327,8 @@ class Roster:
             key: self._moves_since.get(key, now_s)
             for key in ((move.number, move.state.name) for move in found.fleet.moves)
         }
+        ended = (lambda: read_moved(self._state)[0]) if leads else None
+        self.move_counts.see(found.fleet.moves, ended)
         # Each round brings a move a state further. Their number is bounded, as seats wait for them,
         # and others can't read the fleet while its epoch changes. The last write triggers a step.
         for _ in range(_MOST_CARRIED):
@@ -425,6 +430,7 @@ class Roster:
                 # Another leader wrote first, an operator, or this one's lease expired.
                 logger.info("%s can't go on: %s", move, error)
                 return False
+            self.move_counts.stepped(move, after, waited_s)
             why = f", as {after.why}" if after.why else ""
             logger.info("%s is %s%s", move, after.state.name, why)
             return True

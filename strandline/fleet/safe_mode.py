@@ -82,17 +82,21 @@ class SafeMode:
         current: The fleet as this server knows it.
         forwarder: Has the connections.
         hold_s: See ``HOLD_S``.
+
+    Attributes:
+        current: The fleet.
     """
 
     def __init__(
         self, current: CurrentFleet, forwarder: Forwarder, *, hold_s: float = HOLD_S
     ) -> None:
-        self._current, self._forwarder, self._hold_s = current, forwarder, hold_s
+        self.current, self._forwarder, self._hold_s = current, forwarder, hold_s
+        self._counts = current.creations.counts
 
     @property
     def is_sure(self) -> bool:
         """Whether this server has renewed its membership lately."""
-        return self._current.is_sure()
+        return self.current.is_sure()
 
     async def elsewhere(self, table: str, creation: Forwarded) -> PeerAnswer | None:
         """Return the answer of a server that has renewed its membership to a creation.
@@ -114,7 +118,7 @@ class SafeMode:
         if not urls:
             return None
         # Before they answer: what this server learns meanwhile must not hide a newer epoch.
-        epoch = self._current.known.epoch
+        epoch = self.current.known.epoch
         found = await asyncio.gather(*(self._renewed(url) for url in urls))
         told = {url: has for url, has in zip(urls, found, strict=True) if has is not None}
         renewed = [url for url, has in told.items() if has.renewed]
@@ -123,18 +127,38 @@ class SafeMode:
             if not newer:
                 return None
             raise StateUnavailableError(
-                f"{self._current.url} knows the fleet's epoch {epoch}, and {newer[0]} a newer one;"
+                f"{self.current.url} knows the fleet's epoch {epoch}, and {newer[0]} a newer one;"
                 " neither has reached the fleet's state store lately: no markers are created here",
                 hint="ask again, or repair the state store",
             )
-        headers = {**creation.headers, UNSURE.encode(): self._current.url.encode("ascii")}
+        headers = {**creation.headers, UNSURE.encode(): self.current.url.encode("ascii")}
         answer = await self._forwarder.ask(renewed, replace(creation, headers=headers))
         if answer is None:
             raise StateUnavailableError(
-                f"{self._current.url} can't reach the fleet's state store, and {len(urls)} other"
+                f"{self.current.url} can't reach the fleet's state store, and {len(urls)} other"
                 " servers don't answer: it may not own the table any more, and creates no markers",
                 hint="ask again, or repair the network",
             )
+        self._counts["passed_on"] += 1
+        return answer
+
+    async def passed_on(self, urls: Sequence[str], creation: Forwarded) -> PeerAnswer | None:
+        """Return the answer of a creation's newer owner, which passes it on to nobody.
+
+        Args:
+            urls: The owner, and those that stand in for it; none: this server is the owner.
+            creation: The request.
+
+        Returns:
+            ``None``: this server creates the marker.
+
+        Raises:
+            ServiceError: One of them may have got it, and didn't answer.
+        """
+        headers = {**creation.headers, UNSURE.encode(): SETTLED.encode()}
+        answer = await self._forwarder.ask(urls, replace(creation, headers=headers))
+        if urls:
+            self._counts["served_here" if answer is None else "passed_on"] += 1
         return answer
 
     async def settled(self, table: str, former: str, within_s: float | None) -> tuple[str, ...]:
@@ -155,7 +179,7 @@ class SafeMode:
         """
 
         def owner() -> str:
-            return next((seat.url for seat in self._current.owners(table) if seat.url), "")
+            return next((seat.url for seat in self.current.owners(table) if seat.url), "")
 
         if not await self._changed(lambda: owner() != former, within_s):
             raise StateUnavailableError(
@@ -164,7 +188,7 @@ class SafeMode:
                 hint="ask again",
             )
         url = owner()
-        return (url,) if url not in ("", self._current.url) else ()
+        return (url,) if url not in ("", self.current.url) else ()
 
     async def handed_over(self, table: str, epoch: int | None, within_s: float | None) -> None:
         """Wait until no server of the group that had a table before may create its markers.
@@ -180,13 +204,12 @@ class SafeMode:
         Raises:
             StateUnavailableError: It may still.
         """
-        current = self._current
+        current = self.current
 
         def unaware() -> tuple[str, ...]:
             return current.known.unaware(table, current.url, current.group, epoch)
 
-        # In nearly all cases nothing is awaited.
-        if unaware() and not await self._changed(lambda: not unaware(), within_s):
+        if not await self._changed(lambda: not unaware(), within_s):
             who = ", ".join(unaware())
             raise StateUnavailableError(
                 f"the table has moved to the group {current.group}, which {who} may not know yet:"
@@ -196,11 +219,14 @@ class SafeMode:
 
     async def _changed(self, is_so: Callable[[], bool], within_s: float | None) -> bool:
         """Wait for changes of the fleet until something is so; return whether it is."""
-        loop, changed = asyncio.get_running_loop(), asyncio.Event()
+        if is_so():
+            return True  # as in nearly all cases
+        loop, changed, counts = asyncio.get_running_loop(), asyncio.Event(), self._counts
+        counts["held"] += 1
         hold_s = self._hold_s if within_s is None else min(within_s, self._hold_s)
         until_s = loop.time() + hold_s
         # Before the first look, so that no change is missed.
-        cancel = self._current.listen(lambda _: loop.call_soon_threadsafe(changed.set))
+        cancel = self.current.listen(lambda _: loop.call_soon_threadsafe(changed.set))
         try:
             while True:
                 changed.clear()
@@ -209,6 +235,7 @@ class SafeMode:
                 try:
                     await asyncio.wait_for(changed.wait(), max(until_s - loop.time(), 0.0))
                 except asyncio.TimeoutError:
+                    counts["refused"] += 1
                     return False
         finally:
             cancel()
@@ -218,7 +245,7 @@ class SafeMode:
 
         That are those of its group, then those of other groups, as it may have moved.
         """
-        known, mine = self._current.known, self._current.url
+        known, mine = self.current.known, self.current.url
         group = known.group(table)
         urls = [seat.url for seat in known.owners(table) if seat.url]
         members = sorted(known.fleet.members, key=lambda member: member.group != group)

@@ -9,7 +9,8 @@ precedence.
 
 When seats or mounts change later, tables that come to the server are fetched in the same way, while
 it answers. Those that a move brings (``strandline.fleet.moves``) are fetched, and read up to the
-newest instant on storage, before a mount gives them to the server.
+newest instant on storage, before a mount gives them to the server. Each move has a thread for that:
+a table whose storage hangs holds up neither the other moves nor the tables of the server's seat.
 
 Source: Dev and Patgiri, *Dr. Hadoop* (DCMS), section 4.3: a joining node copies its neighbour's
 hashtable before it takes part.
@@ -27,10 +28,10 @@ from typing import Final
 from fsview.table_view import TableView
 from fsview.view_manager import ViewManager
 from strandline.fleet.current import CurrentFleet, KnownFleet
-from strandline.fleet.mounts import MountTable, MoveState
+from strandline.fleet.mounts import MoveState
 from strandline.fleet.moves import FAILED, MOST_WHY
 from strandline.fleet.neighbours import Neighbours
-from strandline.fleet.seats import Fleet, HeldSeat, once_ready
+from strandline.fleet.seats import once_ready
 from timeline.clock import Clock, SystemClock
 from timeline.errors import (
     ServiceTimeoutError,
@@ -48,6 +49,8 @@ UNFORESEEN: Final = "unforeseen"
 """Name of the count of tables that weren't opened for a reason that has no code."""
 SHARE_OF_BUDGET: Final = 4
 """Largest record, as a fraction of the memory of all views: it leaves room for the rest."""
+AT_ONCE: Final = 2
+"""Records that are received at the same time, each for ``BOUND_S`` at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +91,67 @@ def wanted(
     return tuple(each for _, each in found)
 
 
-_Where = tuple[HeldSeat, tuple[int, ...], MountTable, tuple[int, ...]]
-"""What decides which tables are fetched: a server's seat, all seats, mounts, moves."""
+_Where = tuple[object, ...]
+"""What decides which tables are fetched: a server's seat, all seats, and mounts."""
+_SEAT: Final = 0
+"""In place of a move's number: the tables of the server's seat that no move brings."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Fetch:
+    """Tables to fetch together.
+
+    Attributes:
+        number: Of the move that brings them, or ``_SEAT``.
+        known: The fleet as it is.
+        ready: The fleet once this server is ready, and the moves have flipped.
+        moving: Numbers of the moves that bring this server tables.
+        where: For which seats and mounts; for a move only its own, as nobody changes others there.
+    """
+
+    number: int
+    known: KnownFleet
+    ready: KnownFleet
+    moving: tuple[int, ...]
+    where: _Where
+
+    def takes(self, table: str) -> bool:
+        """Whether a table, by the text of its ``TableId``, is one of these."""
+        move = self.known.fleet.move(table)
+        number = move.number if move is not None and move.number in self.moving else _SEAT
+        return number == self.number
+
+
+def fetches(known: KnownFleet, name: str) -> tuple[_Fetch, ...]:
+    """Return what a server has to fetch: for its seat, then for each move; pure.
+
+    Empty if it has no seat, and gets none once it is ready.
+    """
+    fleet = once_ready(known.fleet, name)
+    mine = next((seat for seat in fleet.seats if seat.holder == name), None)
+    if mine is None:
+        return ()
+    ready = KnownFleet(fleet, known.epoch, known.layout, known)
+    ready = ready.after or ready
+    seats = tuple(seat.number for seat in fleet.seats)
+    moves = [move for move in fleet.moves if move.state is MoveState.WARMING]
+    brought = {move.number: move.mount for move in moves if move.destination == mine.group}
+    moving = tuple(brought)
+    where = mine, seats, ready.fleet.mounts, moving
+    return (
+        _Fetch(_SEAT, known, ready, moving, where),
+        *(
+            _Fetch(number, known, ready, moving, (mine, seats, mount))
+            for number, mount in brought.items()
+        ),
+    )
 
 
 class Warming:
-    """A thread that fetches records when seats change; ``status`` is for any thread.
+    """Threads that fetch records when seats, mounts or moves change; ``status`` is for any thread.
+
+    One looks at the fleet, and waits for nothing else. Beside it one fetches the tables of this
+    server's seat, and one those of each move.
 
     Args:
         current: The fleet.
@@ -124,7 +182,9 @@ class Warming:
         self._clock = clock or SystemClock()
         self._views: ViewManager | None = None
         self._counts: Counter[str] = Counter()
-        self._fetched: _Where | None = None
+        self._fetched: dict[int, _Where] = {}
+        self._busy: set[int] = set()
+        self._receiving = threading.BoundedSemaphore(AT_ONCE)
         self._due = threading.Event()
         self._is_stopped = False
         self._cancel: Callable[[], None] = lambda: None
@@ -155,53 +215,72 @@ class Warming:
     def _run(self) -> None:
         while True:
             self._due.wait()
-            # Before the fetch: a change during it triggers another one.
+            # Before the look: a change during it triggers another one.
             self._due.clear()
             if self._is_stopped:
                 return
             try:
-                self._fetch(self._current.known)
+                self._look(self._current.known)
             except Exception:
                 # The membership makes the server ready anyway, in time. A change begins anew.
-                self._fetched = None
-                logger.exception("records of neighbours can't be fetched")
+                logger.exception("what this server must fetch can't be found")
 
-    def _fetch(self, known: KnownFleet) -> None:
-        """Fetch the tables whose seats this server has, or will have once it is ready."""
-        fleet = once_ready(known.fleet, self._name)
-        mine = next((seat for seat in fleet.seats if seat.holder == self._name), None)
-        if mine is None:
-            return
-        ready = KnownFleet(fleet, known.epoch, known.layout)
-        ready = ready.after or ready
-        moves = [m for m in fleet.moves if m.state is MoveState.WARMING]
-        moves = [move for move in moves if move.destination == mine.group]
-        seats = tuple(seat.number for seat in fleet.seats)
-        where = mine, seats, ready.fleet.mounts, tuple(move.number for move in moves)
-        if where != self._fetched:
-            self._fetched = where
+    def _look(self, known: KnownFleet) -> None:
+        """Begin to fetch what isn't fetched yet; only this thread does."""
+        due = fetches(known, self._name)
+        for number in tuple(self._fetched):
+            if all(each.number != number for each in due):
+                del self._fetched[number]
+        for each in due:
+            if each.number in self._busy:
+                continue  # once it has ended, there is another look
+            if self._fetched.get(each.number) == each.where:
+                if each.number == _SEAT:
+                    self._ready()
+                continue
+            self._busy.add(each.number)
+            # Not joined: storage may hang.
+            threading.Thread(
+                target=self._fetch, args=(each,), name="strandline-fetching", daemon=True
+            ).start()
+
+    def _fetch(self, fetch: _Fetch) -> None:
+        """Fetch tables, and say that they are here."""
+        try:
             until_s = self._clock.monotonic() + self._bound_s
-            opened = self._opened(_having(known), until_s)
-            failed = self._open_all(wanted(ready, self._current.url, opened), fleet)
-            if self._is_stopped:
-                return
-            for move in moves:
-                self._acknowledge(move.number, failed.get(move.number, move.state.name))
-        self._ready()
+            opened = self._opened(_having(fetch.known), until_s)
+            tables = wanted(fetch.ready, self._current.url, opened)
+            why = self._open_all((t for t in tables if fetch.takes(t.base_path)), fetch.number)
+        except Exception:
+            # The membership makes the server ready anyway, in time. A change begins anew.
+            logger.exception("records of neighbours can't be fetched")
+            self._busy.discard(fetch.number)
+            return
+        if self._is_stopped:
+            return
+        self._fetched[fetch.number] = fetch.where
+        if fetch.number != _SEAT:
+            self._acknowledge(fetch.number, why or MoveState.WARMING.name)
+        self._busy.discard(fetch.number)
+        self._due.set()
 
-    def _open_all(self, tables: Iterable[Wanted], fleet: Fleet) -> dict[int, str]:
-        """Open tables; return number of a move → why one of its tables can't be opened."""
-        failed: dict[int, str] = {}
+    def _open_all(self, tables: Iterable[Wanted], number: int) -> str:
+        """Open tables; return why the first one that a move brings can't be opened.
+
+        Args:
+            tables: The tables.
+            number: See ``_Fetch``.
+        """
+        failed, is_moving = "", number != _SEAT
         for table in tables:
+            under_way = (each.number for each in self._current.known.fleet.moves)
+            if is_moving and number not in under_way:
+                break  # undone meanwhile: its tables stay where they are
             if self._is_stopped:
                 break
-            move = fleet.move(table.base_path)
-            under_way = {each.number for each in self._current.known.fleet.moves}
-            if move is not None and move.number not in under_way:
-                continue  # undone meanwhile: its tables stay where they are
-            why = self._open(table, is_followed=move is not None)
-            if why is not None and move is not None:
-                failed.setdefault(move.number, f"{FAILED} {table.base_path}: {why}"[:MOST_WHY])
+            why = self._open(table, is_followed=is_moving)
+            if why is not None and is_moving and not failed:
+                failed = f"{FAILED} {table.base_path}: {why}"[:MOST_WHY]
         return failed
 
     def _opened(self, having: Collection[str], until_s: float) -> dict[str, tuple[str, ...]]:
@@ -266,8 +345,9 @@ class Warming:
             try:
                 if left_s <= 0:
                     raise ServiceTimeoutError(f"no record within {self._bound_s:g} s")
-                pieces = self._neighbours.record(url, table.base_path, most_bytes, left_s)
-                view.state.take(self._until_stopped(pieces), most_bytes)
+                with self._receiving:
+                    pieces = self._neighbours.record(url, table.base_path, most_bytes, left_s)
+                    view.state.take(self._until_stopped(pieces), most_bytes)
             except StrandlineError as error:
                 self._failed(error, f"the record of {table.base_path} at {url} isn't taken")
             else:

@@ -7,10 +7,12 @@ import threading
 
 import pytest
 
+from executor_proxy.http import HttpSession
 from executor_proxy.priority_view import PriorityView
 from executor_proxy.report import Fallback, LookupReport, ReportedView
 from executor_proxy.worker_state import MAX_LOGGED, this_worker
 from fsview.model.file_system_view import FileSystemView
+from tests.executor_proxy.scripted_server import Raw, Reply, ScriptedServer
 from timeline.errors import (
     BadAnswerError,
     CorruptMetadataError,
@@ -285,3 +287,19 @@ def test_reports_merge():
     assert [each.source for each in total.lookups] == ["local", "service", "local"]
     assert total.fallbacks == [Fallback("behind", "ViewBehindError: because")]
     assert total.storage_calls() == {("list", "lookup"): 4}
+
+
+def test_a_service_is_told_at_its_next_request_what_gave_it_up() -> None:
+    """A report that didn't arrive is sent again; one about other addresses isn't sent here."""
+    answers = iter([Reply(), Raw(), Reply(status=404), Reply()])
+    with ScriptedServer(lambda _: next(answers)) as server:
+        session = HttpSession(server.url)
+        session.get("/", {})
+        for cause, urls in (("late", server.url), ("late", server.url), ("behind", "http://h:1")):
+            LookupReport().fall_back(cause, UNREACHABLE, ("http://other:1", urls))
+        for error in (ServiceUnreachableError, RemoteFailureError):
+            with pytest.raises(error):
+                session.request("POST", "/", {})
+        session.get("/", {})
+    told = [request.headers.get("strandline-fallbacks") for request in server.requests]
+    assert told == [None, "late=2", "late=2", None]

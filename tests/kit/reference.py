@@ -139,7 +139,11 @@ NO_FLEET = {
     "groups": {},
     "renewed": True,
     "trouble": None,
+    "outages": 0,
     "records": {},
+    "moves": (),
+    "moved": {"reached": {}, "seconds": {}},
+    "creations": {},
 }
 
 

@@ -29,14 +29,15 @@ from __future__ import annotations
 import errno
 import logging
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from enum import Enum
-from functools import partial
-from typing import IO, TYPE_CHECKING, Final, TypeVar
+from functools import partial, wraps
+from typing import IO, TYPE_CHECKING, Concatenate, Final, ParamSpec, TypeVar
 
 from timeline.errors import (
     AlreadyExistsError,
@@ -202,18 +203,34 @@ class _OwnCounters(threading.local):
     counters: tuple[Counter[tuple[str, str]], ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class CallTimes:
+    """How long storage calls took; keys are (kind, cause).
+
+    Attributes:
+        ended_s: Duration of all calls that have ended.
+        longest_s: Duration so far of the call under way that has taken longest.
+    """
+
+    ended_s: Mapping[tuple[str, str], float]
+    longest_s: Mapping[tuple[str, str], float]
+
+
 class StorageCalls:
-    """Counts of storage calls by (kind, cause); its lock guards the counter.
+    """Counts and durations of storage calls by (kind, cause); its lock guards them.
 
     Kinds are ``list``, ``stat``, ``read``, ``create``, ``replace`` and ``delete``; opening for
     reading counts as a read, a stream as a create. ``list_tree`` and ``delete_all`` count each of
-    their requests.
+    their requests. The duration of a stream is that of opening it.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._counts: Counter[tuple[str, str]] = Counter()
         self._own = _OwnCounters()
+        self._ended_s: dict[tuple[str, str], float] = {}
+        # In the order in which they began, by an object of each call.
+        self._under_way: dict[object, tuple[tuple[str, str], float]] = {}
 
     def add(self, kind: str, cause: str, n: int = 1) -> None:
         """Count ``n`` calls of ``kind`` under ``cause``."""
@@ -221,6 +238,28 @@ class StorageCalls:
             self._counts[kind, cause] += n
         for counter in self._own.counters:
             counter[kind, cause] += n
+
+    def begin(self, kind: str, cause: str) -> object:
+        """Measure a call from now on, until ``end`` of what this returns."""
+        call = object()
+        with self._lock:
+            self._under_way[call] = (kind, cause), time.perf_counter()
+        return call
+
+    def end(self, call: object) -> None:
+        """Measure a call no longer."""
+        with self._lock:
+            key, began_s = self._under_way.pop(call)
+            took_s = time.perf_counter() - began_s
+            self._ended_s[key] = self._ended_s.get(key, 0.0) + took_s
+
+    def times(self) -> CallTimes:
+        """Return the durations so far."""
+        now_s, longest_s = time.perf_counter(), dict[tuple[str, str], float]()
+        with self._lock:
+            for key, began_s in self._under_way.values():
+                longest_s.setdefault(key, now_s - began_s)
+            return CallTimes(self._ended_s.copy(), longest_s)
 
     @contextmanager
     def of_this_thread(self) -> Iterator[Counter[tuple[str, str]]]:
@@ -287,6 +326,29 @@ class Listings:
         """Return whether this listing may be answered from the cache; the next one may not."""
         left, self._looks.left = self._looks.left, 0
         return left > 0
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def timed(
+    kind: str,
+) -> Callable[[Callable[Concatenate[S, P], R]], Callable[Concatenate[S, P], R]]:
+    """Return a decorator of a storage's method, which measures its calls as of a kind."""
+
+    def decorated(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
+        @wraps(method)
+        def measured(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
+            call = self.calls.begin(kind, self._cause)
+            try:
+                return method(self, *args, **kwargs)
+            finally:
+                self.calls.end(call)
+
+        return measured
+
+    return decorated
 
 
 class Storage(ABC):

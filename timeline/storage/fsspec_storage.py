@@ -7,7 +7,7 @@ nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from datetime import datetime, timezone
 from functools import partial
@@ -26,6 +26,7 @@ from timeline.storage.base import (
     StorageCalls,
     checked_path,
     mapped_client_errors,
+    timed,
 )
 from timeline.storage.conditional_file import ConditionalFile, open_conditional_file
 from timeline.storage.exclusive_create import Create, creates_exclusively, exclusive_create
@@ -98,6 +99,7 @@ class FsspecStorage(Storage):
         other._tails = KeptTails() if self._is_object_store else None
         return other
 
+    @timed("list")
     def list(self, path: str) -> tuple[FileInfo, ...]:
         """Return the direct children of a directory, by name."""
         full = self._full("list", path)
@@ -120,6 +122,10 @@ class FsspecStorage(Storage):
         """
         if not self._is_object_store:
             return super().list_tree(path)
+        return self._listed_below(path)
+
+    @timed("list")
+    def _listed_below(self, path: str) -> tuple[FileInfo, ...]:
         return self._listed(self._full("list", path), flat=True)
 
     def _listed(self, full: str, *, flat: bool) -> tuple[FileInfo, ...]:
@@ -130,6 +136,7 @@ class FsspecStorage(Storage):
             found = listed(self._fs, full, flat=flat, count=count)
             return tuple(sorted(found, key=lambda info: info.name))
 
+    @timed("stat")
     def stat(self, path: str) -> FileInfo | None:
         """Return the file or directory at ``path``, or ``None``."""
         full = self._full("stat", path)
@@ -141,6 +148,7 @@ class FsspecStorage(Storage):
             except FileNotFoundError:
                 return None
 
+    @timed("read")
     def read(self, path: str, kind: FileKind = FileKind.INSTANT, size: int | None = None) -> bytes:
         """Return a file's content, as ``Storage`` describes."""
         full = self._joined(path)
@@ -165,6 +173,7 @@ class FsspecStorage(Storage):
                 raise
             return b""
 
+    @timed("read")
     def open_input(self, path: str, kind: FileKind | None = None) -> pa.NativeFile:
         """Open a file for random access."""
         full = self._joined(path)
@@ -206,6 +215,7 @@ class FsspecStorage(Storage):
             self._fs.invalidate_cache(full.rpartition("/")[0])
             return ReadFile(self._fs.open(full, "rb"), full)
 
+    @timed("create")
     def create(self, path: str, data: bytes = b"") -> None:
         """Create a file with this content, making its directories; atomic, exclusive, durable."""
         full = self._full("create", path)
@@ -237,6 +247,7 @@ class FsspecStorage(Storage):
             self._fs, full, url, lambda kind: self.calls.add(kind, self._cause)
         )
 
+    @timed("create")
     def create_stream(self, path: str) -> AbstractContextManager[IO[bytes]]:
         """Open a new file for writing; durable when the block ends, removed when it fails.
 
@@ -255,6 +266,7 @@ class FsspecStorage(Storage):
             self._make_parents(full)
             return NewFile(self, self._fs, full)
 
+    @timed("replace")
     def replace(self, path: str, data: bytes) -> None:
         """Write a file, replacing an older one; atomic and durable."""
         full = self._full("replace", path)
@@ -284,8 +296,7 @@ class FsspecStorage(Storage):
         failed: dict[str, str] = {}
         for start in range(0, len(fulls), KEYS_A_REQUEST):
             self.calls.add("delete", self._cause)
-            with mapped_client_errors(self._root):
-                failed |= delete_keys(self._fs, fulls[start : start + KEYS_A_REQUEST])
+            failed |= self._delete_keys(fulls[start : start + KEYS_A_REQUEST])
         if failed:
             first, reason = next(iter(failed.items()))
             error = FilesNotDeletedError(
@@ -295,6 +306,12 @@ class FsspecStorage(Storage):
             error.paths = frozenset(path_of.get(full, full) for full in failed)
             raise error
 
+    @timed("delete")
+    def _delete_keys(self, fulls: Sequence[str]) -> dict[str, str]:
+        """Delete keys by one request; return the reasons of those that are left."""
+        with mapped_client_errors(self._root):
+            return delete_keys(self._fs, fulls)
+
     def delete_tree(self, path: str) -> bool:
         """Delete a directory and all below it; return whether it existed."""
         if self._is_object_store:
@@ -303,6 +320,7 @@ class FsspecStorage(Storage):
             return bool(found)
         return self._delete(path, {"file", "directory"}, partial(self._fs.rm, recursive=True))
 
+    @timed("delete")
     def _delete(self, path: str, kinds: Container[str], remove: Callable[[str], None]) -> bool:
         full = self._full("delete", path)
         with mapped_client_errors(full), suppress(FileNotFoundError):

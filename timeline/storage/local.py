@@ -39,6 +39,7 @@ from timeline.storage.base import (
     StorageCalls,
     checked_path,
     mapped_errors,
+    timed,
 )
 from timeline.storage.local_path import PlaceOf, opened_folder_of
 from timeline.storage.table_id import local_path
@@ -108,12 +109,14 @@ class LocalStorage(Storage):
             return f"{total} bytes in all; allowed: {_PATH_BYTES - 1}"
         return None
 
+    @timed("list")
     def check_base(self) -> None:
         """Check with one small call that the base path can be listed."""
         full = self._full("list", "")
         with mapped_errors(full), self._opened(full) as handle, os.scandir(handle) as entries:
             next(entries, None)
 
+    @timed("list")
     def list(self, path: str) -> tuple[FileInfo, ...]:
         """Return the direct children of a directory, by name.
 
@@ -153,6 +156,7 @@ class LocalStorage(Storage):
                     found.append(replace(info, name=name))
         return tuple(sorted(found, key=lambda info: info.name))
 
+    @timed("stat")
     def stat(self, path: str) -> FileInfo | None:
         """Return the file or directory at ``path``, or ``None``."""
         full = self._full("stat", path)
@@ -162,6 +166,7 @@ class LocalStorage(Storage):
             return files.info_of(os.path.basename(full), found)
         return None
 
+    @timed("read")
     def read(self, path: str, kind: FileKind = FileKind.INSTANT, size: int | None = None) -> bytes:
         """Return a file's content; ``size`` isn't needed, as the open file tells its size."""
         full = self._full("read", path)
@@ -172,6 +177,7 @@ class LocalStorage(Storage):
             finally:
                 os.close(handle)
 
+    @timed("read")
     def open_input(self, path: str, kind: FileKind | None = None) -> pa.NativeFile:
         """Open a file for random access."""
         full = self._full("read", path)
@@ -187,6 +193,7 @@ class LocalStorage(Storage):
             finally:
                 os.close(handle)
 
+    @timed("create")
     def create(self, path: str, data: bytes = b"") -> None:
         """Create a file with this content, making its directories; atomic, exclusive, durable."""
         full = self._full("create", path)
@@ -199,12 +206,14 @@ class LocalStorage(Storage):
             # The directory is synced too, so that a created name survives a power cut.
             files.flush_folder_of(name, folder)
 
+    @timed("create")
     def create_stream(self, path: str) -> AbstractContextManager[IO[bytes]]:
         """Open a new file for writing; durable when the block ends, removed when it fails."""
         full = self._full("create", path)
         with mapped_errors(full), self._at(full, follow=False, make=True) as (folder, name):
             return _NewFile(name, None if folder is None else os.dup(folder), full)
 
+    @timed("replace")
     def replace(self, path: str, data: bytes) -> None:
         """Write a file, replacing an older one; atomic and durable."""
         full = self._full("replace", path)
@@ -226,6 +235,7 @@ class LocalStorage(Storage):
                 # Another process may have made it meanwhile; a file of that name fails here.
                 os.close(files.open_directory(name, folder))
 
+    @timed("delete")
     def delete(self, path: str) -> bool:
         """Delete a file; return whether it existed."""
         full = self._full("delete", path)
@@ -238,6 +248,7 @@ class LocalStorage(Storage):
             return files.remove(name, folder)
         return False
 
+    @timed("delete")
     def delete_tree(self, path: str) -> bool:
         """Delete a directory and all below it; return whether it existed."""
         full = self._full("delete", path)

@@ -22,6 +22,11 @@ this server has the root. A table outside its group's roots is refused by every 
 those aren't known, because no server of the group has joined yet, or as their record is damaged,
 that is left to the group's servers.
 
+A request that another server has forwarded is answered by the server that receives it, so that it
+goes in no circle. Only if that one knows a newer epoch than the sender, and the table has become
+other servers', it goes on to these: creations of markers, as two owners do harm, and requests to a
+view that isn't open here, lest it be opened for a late server's sake. Each hop has a newer epoch.
+
 A server that has answered ``refresh/`` notifies the table's other servers
 (``strandline.fleet.copies``).
 """
@@ -58,7 +63,13 @@ from strandline.server.api.late_answers import (
     wait_of,
 )
 from strandline.server.http.reply import TEXT, Reply, failure_of
-from strandline.server.http.request import INSTANT_STATES, Application, Request, unquoted
+from strandline.server.http.request import (
+    INSTANT_STATES,
+    REQUEST_ID,
+    Application,
+    Request,
+    unquoted,
+)
 from timeline.errors import (
     NoServerError,
     RootNotAllowedError,
@@ -83,8 +94,8 @@ _TOLD: Final = TOLD.encode("ascii")
 _EPOCH: Final = EPOCH.encode("ascii")
 _UNSURE: Final = UNSURE.encode("ascii")
 _WAIT: Final = WAIT_HEADER.lower().encode("ascii")
-_PASSED: Final = (b"accept", b"accept-encoding", _WAIT)
-"""Headers that an answer depends on."""
+_PASSED: Final = (b"accept", b"accept-encoding", _WAIT, REQUEST_ID)
+"""Headers that an answer depends on, and the one that every server's log has."""
 _SYNC: Final = BY_NAME["sync"]
 
 
@@ -101,6 +112,7 @@ class _Kind:
             (the owner, or one that answered in its place) may have been notified of newer changes.
         is_told: Whether the owner skips ``first``. It refreshes by itself at times, like a server
             without a fleet.
+        opens: Whether the table must be open to answer it.
     """
 
     is_pinnable: bool = False
@@ -109,6 +121,7 @@ class _Kind:
     is_refresh: bool = False
     first: tuple[str, str] | None = None
     is_told: bool = False
+    opens: bool = False
 
 
 def _kinds() -> dict[tuple[str, str], _Kind]:
@@ -120,10 +133,11 @@ def _kinds() -> dict[tuple[str, str], _Kind]:
             of_partition=route.of_partition,
             is_refresh=route is _SYNC,
             first=None if route is _SYNC else sync,
+            opens=True,
         )
         for route in ROUTES
     }
-    kinds["POST", LOOKUP_PATH] = _Kind(is_pinnable=True, first=sync)
+    kinds["POST", LOOKUP_PATH] = _Kind(is_pinnable=True, first=sync, opens=True)
     for name in ("all", "create-and-merge", "append"):
         kinds["GET", f"{MARKERS}/{name}"] = _Kind()
     kinds["GET", DIRECTORY_EXISTS] = kinds["POST", DELETE_DIRECTORY] = _Kind()
@@ -232,7 +246,9 @@ class Forwarding:
             return await here(request)
         sender = self._sender(request)
         if sender is not None:
-            reply = await self._answered(here, asked, request, began_s, sender)
+            reply = await self._passed_on(asked, request, began_s, sender)
+            if reply is None:
+                reply = await self._answered(here, asked, request, began_s, sender)
             return replace(reply, headers={**reply.headers, **self._forwarder.told_epoch()})
         group, is_here = self._other_group(asked.table), self._serves(asked.base_path)
         if group is not None and not group.may_have(asked.table):
@@ -252,6 +268,23 @@ class Forwarding:
             return None
         epoch = self._forwarder.hear(fields.get(_EPOCH, b"").decode("latin-1"))
         return _Sender(epoch, fields.get(_UNSURE, b"").decode("latin-1"), _TOLD in fields)
+
+    async def _passed_on(
+        self, asked: _Asked, request: Request, began_s: float, sender: _Sender
+    ) -> Reply | None:
+        """Return the reply of the servers that have a table now; ``None``: this one answers.
+
+        Args:
+            asked: What the request asks.
+            request: The request.
+            began_s: See ``answer``.
+            sender: The server that has forwarded it, which may not know yet who has the table.
+        """
+        is_theirs = self._forwarder.is_newer(sender.epoch) and not self._forwarder.has(asked.table)
+        is_open = not asked.kind.opens or self._newest(asked.base_path) is not None
+        if is_open or sender.notifies or not is_theirs:
+            return None
+        return await self._elsewhere(asked, request, self._other_group(asked.table), began_s)
 
     async def _elsewhere(
         self, asked: _Asked, request: Request, group: Group | None, began_s: float
@@ -301,7 +334,7 @@ class Forwarding:
                     epoch = None if sender is None else sender.epoch
                     await self._safe_mode.handed_over(asked.table, epoch, wait_of(request))
                     rest = _with_the_rest(request, began_s)
-                    return await self._created(here, asked, rest, self._current, before)
+                    return await self._created(here, asked, rest, self._safe_mode, before)
             except StateUnavailableError as error:
                 return _later(error, request)
             except ServiceError as error:
@@ -328,28 +361,25 @@ class Forwarding:
         creation = _forwarded(asked, request)
         if not unsure and not safe_mode.is_sure:
             return await safe_mode.elsewhere(asked.table, creation)
-        settled = {**creation.headers, _UNSURE: SETTLED.encode()}
         if not unsure:
-            # The only second hop: two servers that create markers may call the same one new.
+            # A second hop: two servers that create markers may call the same one new.
             owner = self._forwarder.newer_owner(
                 asked.table, None if sender is None else sender.epoch
             )
-            if owner is None:
-                return None
-            return await self._forwarder.ask((owner,), replace(creation, headers=settled))
+            return None if owner is None else await safe_mode.passed_on((owner,), creation)
         if not safe_mode.is_sure:
             raise StateUnavailableError("this server can't reach the fleet's state store either")
         if unsure == SETTLED:
             return None
         urls = await safe_mode.settled(asked.table, unsure, wait_of(request))
-        return await self._forwarder.ask(urls, replace(creation, headers=settled))
+        return await safe_mode.passed_on(urls, creation)
 
     async def _created(
         self,
         here: Application,
         asked: _Asked,
         request: Request,
-        current: CurrentFleet,
+        safe_mode: SafeMode,
         before: KnownFleet,
     ) -> Reply:
         """Return the answer to a creation: this server's, or its new owner's if the table moved.
@@ -358,22 +388,20 @@ class Forwarding:
             here: See ``answer``.
             asked: What the request asks.
             request: The request.
-            current: The fleet.
-            before: As it was when this server decided to create the markers.
+            safe_mode: Passes it on.
+            before: The fleet as it was when this server decided to create the markers.
 
         Raises:
             ServiceError: A new server may have got it, and didn't answer.
         """
-        table = asked.table
+        table, current = asked.table, safe_mode.current
         with current.creations.of(table):
             # Within the block: a server that notices a move after this waits for its end.
             known = current.known
             if not known.former(table, current.group, before):
                 return await here(request)
         urls = [seat.url for seat in known.owners(table) if seat.url and seat.url != current.url]
-        creation = _forwarded(asked, request)
-        headers = {**creation.headers, _UNSURE: SETTLED.encode()}
-        answer = await self._forwarder.ask(urls, replace(creation, headers=headers))
+        answer = await safe_mode.passed_on(urls, _forwarded(asked, request))
         if answer is not None:
             return _reply(answer)
         # Its new servers are down: the former one creates it, as the next copy does.
@@ -511,5 +539,7 @@ def _retry_after(answer: PeerAnswer) -> int:
 def _reply(answer: PeerAnswer) -> Reply:
     headers = dict(answer.headers)
     content_type = headers.pop("content-type", TEXT)
+    # This server's answer has it, too.
+    headers.pop(REQUEST_ID.decode(), None)
     why = (ServiceBusyError.code, "") if _retry_after(answer) else ("", "")
     return Reply(answer.status, answer.body, content_type, headers, why=why, held=answer.held)

@@ -38,6 +38,7 @@ class MarkerCreation:
         self._markers = markers
         self._futures: LoopFutures | None = None
         self._searches: dict[str, asyncio.Future[None]] = {}
+        self._created = self._refused = 0
 
     async def answer(self, request: Request) -> Reply:
         """Answer a request for one marker, once it is durable.
@@ -72,7 +73,14 @@ class MarkerCreation:
             await self._find(directory)
         futures = [each.future for each in created.values()]
         # The usual case needs no ``gather``, which marks all errors as retrieved and raises one.
-        return [await futures[0]] if len(futures) == 1 else await asyncio.gather(*futures)
+        new = [await futures[0]] if len(futures) == 1 else await asyncio.gather(*futures)
+        self._created += sum(new)
+        self._refused += len(new) - sum(new)
+        return new
+
+    def status(self) -> dict[str, int]:
+        """Return how many markers were created, and how many not; from any thread."""
+        return {"created": self._created, "refused": self._refused}
 
     async def _find(self, directory: str) -> None:
         """Wait until a directory is found; requests for the same directory share one search.

@@ -28,6 +28,8 @@ from prometheus_client.metrics_core import (
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from fsview.metrics import BOUNDS_S, Labels, Latency
+from strandline.fleet.mounts import MoveState
+from strandline.fleet.moves import OVER
 from strandline.server.http.reply import Reply
 from strandline.server.http.request import Request
 
@@ -48,6 +50,8 @@ class Scrape:
         tables: Label and status of each open table; several may have one label.
         counters: Counters by label of the table, name and labels.
         latencies: How long requests took.
+        running: Table's label, kind and cause → how long the storage call under way that has taken
+            longest takes already, seconds.
     """
 
     version: str
@@ -55,6 +59,7 @@ class Scrape:
     tables: Iterable[tuple[str, Mapping[str, Any]]]
     counters: Mapping[str, Mapping[tuple[str, Labels], int]]
     latencies: Iterable[Latency]
+    running: Mapping[tuple[str, str, str], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +84,10 @@ _COUNTERS: Final[Mapping[str, _Exported]] = {
     "requests_cpu_us": _Exported(
         "requests_cpu_seconds", "CPU time of look-ups that were computed.", (), _US
     ),
-    "syncs": _Exported("syncs", "Reads of a table's timeline."),
+    "sync_causes": _Exported("syncs", "Reads of a table's timeline, by cause.", ("cause",)),
+    "sync_failures": _Exported(
+        "sync_failures", "Reads of a table's timeline that failed, by code of the error.", ("code",)
+    ),
     "sync_us": _Exported("sync_seconds", "Duration of syncs.", (), _US),
     "sync_instants": _Exported("sync_instants", "Completed instants that syncs applied."),
     "adoptions": _Exported("adoptions", "Syncs that used another server's record."),
@@ -103,6 +111,14 @@ _COUNTERS: Final[Mapping[str, _Exported]] = {
     ),
     "storage_calls": _Exported(
         "storage_calls", "Requests to storage by kind and cause.", ("kind", "cause")
+    ),
+    "storage_us": _Exported(
+        "storage_seconds", "Duration of calls to storage that ended.", ("kind", "cause"), _US
+    ),
+    "table_refusals": _Exported(
+        "table_refusals",
+        "Answers of 400 and more about a table, by code of the error; other: of none that is open.",
+        ("code",),
     ),
 }
 """By name in ``fsview.metrics``; those that aren't here aren't exported."""
@@ -156,6 +172,7 @@ def families(scrape: Scrape) -> Iterator[Metric]:
     )
     yield _durations(scrape.latencies)
     yield from _counters(scrape.counters)
+    yield _running(scrape)
     yield from _gauges_of_tables(scrape.tables)
     yield from _gauges(scrape.figures)
     yield from _events(scrape.figures)
@@ -194,6 +211,25 @@ def _counters(counters: Mapping[str, Mapping[tuple[str, Labels], int]]) -> Itera
         for values, count in sorted(sums[name].items()):
             family.add_metric(values, count * exported.scale)
         yield family
+
+
+def _running(scrape: Scrape) -> Metric:
+    """Return the gauge of storage calls that don't end; 0: none of its labels is under way."""
+    family = GaugeMetricFamily(
+        "strandline_storage_call_longest_seconds",
+        "Duration of the call to storage under way that has taken longest: one that only grows"
+        " hangs.",
+        labels=("table", "kind", "cause"),
+    )
+    known = {
+        (table, dict(labels)["kind"], dict(labels)["cause"])
+        for table, counts in scrape.counters.items()
+        for name, labels in counts
+        if name == "storage_calls"
+    }
+    for labels in sorted(known | scrape.running.keys()):
+        family.add_metric(labels, scrape.running.get(labels, 0.0))
+    return family
 
 
 def _gauges_of_tables(tables: Iterable[tuple[str, Mapping[str, Any]]]) -> Iterator[Metric]:
@@ -259,6 +295,11 @@ def _events(figures: Mapping[str, Any]) -> Iterator[Metric]:
         connections.pop(name, None)
     text = "Connections accepted, and closed by the service, by cause."
     yield _counters_by("connection_events", text, "event", connections)
+    markers = {outcome: figures["markers"][outcome] for outcome in ("created", "refused")}
+    text = "Markers that writers asked for: created; refused: there already, or in conflict."
+    yield _counters_by("markers", text, "outcome", markers)
+    text = "Views of clients that list storage, having given up the service, by cause."
+    yield _counters_by("fallbacks", text, "cause", figures["fallbacks"])
     yield _counter("busy_answers", "Answers of 503: ask again.", figures["busy"]["answers"])
     dropped = figures["log"].get("dropped", 0)
     yield _counter("log_lines_dropped", "Log lines that couldn't be written.", dropped)
@@ -299,8 +340,21 @@ def _of_fleet(figures: Mapping[str, Any]) -> Iterator[Metric]:
     yield _gauge("fleet_vacant_seats", "Seats that nobody holds.", len(fleet["vacant"]))
     renewed = float(fleet["renewed"])
     yield _gauge("fleet_renewed", "1: membership renewed lately; 0: safe mode.", renewed)
+    text = "Times that the state store couldn't be used."
+    yield _counter("fleet_state_outages", text, fleet["outages"])
     is_up = float(fleet["trouble"] is None)
     yield _gauge("fleet_state_up", "1: the state store was reached at the last attempt.", is_up)
+    under_way = Counter({state.name: 0 for state in MoveState if state not in OVER})
+    under_way.update(each["state"] for each in fleet["moves"])
+    text = "Moves of tables that are under way, by state."
+    yield _gauges_by("fleet_moves_under_way", text, "state", under_way)
+    moved = fleet["moved"]
+    text = "Steps of moves that this server has carried out as leader, by the state reached."
+    yield _counters_by("fleet_moves", text, "state", moved["reached"])
+    text = "Time that these moves have spent in a state."
+    yield _counters_by("fleet_move_seconds", text, "state", moved["seconds"])
+    text = "Creations of markers whose owner was in doubt or had moved, by outcome."
+    yield _counters_by("fleet_creations", text, "outcome", fleet["creations"])
     text = "Records of tables fetched from other servers, by outcome."
     yield _counters_by("fleet_records", text, "outcome", fleet["records"])
 

@@ -11,15 +11,18 @@ distinguished by code alone. Of other refusals at most ``KEYS`` kinds are distin
 from __future__ import annotations
 
 import logging
+import re
 from collections import Counter, OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple
 
+from fsview.wire.param import FALLBACK_CAUSES
 from strandline.server.http.authorization import OPEN_PATHS
 from strandline.server.http.reply import Reply
 from strandline.server.http.request import Request
+from strandline.server.log_format import of_request
 from strandline.settings.setting import shortened
 from timeline.clock import Clock
 
@@ -29,6 +32,7 @@ PERIOD_S: Final = 60.0
 KEYS: Final = 1_000
 _REASON_CHARACTERS: Final = 500
 _TABLE_CHARACTERS: Final = 200
+_REPORT: Final = re.compile(rb"(?:%b)=[0-9]{1,6}" % b"|".join(c.encode() for c in FALLBACK_CAUSES))
 _OTHER_ROUTE: Final = "other"
 """Stands for every path that isn't a route of the service: their number is unbounded."""
 
@@ -45,6 +49,7 @@ class Refusal:
         table: The table's base path in its canonical spelling; empty: none, or not known.
         peer: The client's address; empty: it has none.
         admitted: Whether the client is known to be admitted.
+        request_id: The request's id.
     """
 
     status: int
@@ -54,6 +59,7 @@ class Refusal:
     table: str = ""
     peer: str = ""
     admitted: bool = False
+    request_id: str = ""
 
     @classmethod
     def of(cls, request: Request, reply: Reply) -> Refusal:
@@ -67,6 +73,7 @@ class Refusal:
             request.table,
             request.peer,
             admitted=request.path not in OPEN_PATHS,
+            request_id=request.request_id,
         )
 
     def __str__(self) -> str:
@@ -89,13 +96,13 @@ class _Logged:
 
     Attributes:
         at: When, by the clock.
-        newest: Status and text of the newest refusal since, if there is any. The text is shortened:
-            clients choose paths and tables of 64 KiB.
+        newest: Status, text and request's id of the newest refusal since, if there is any. The text
+            is shortened: clients choose paths and tables of 64 KiB.
         count: How many there were since.
     """
 
     at: float
-    newest: tuple[int, str] | None = None
+    newest: tuple[int, str, str] | None = None
     count: int = 0
 
 
@@ -106,18 +113,37 @@ class Refusals:
     has those that are a code alone, of which there are few.
     """
 
-    def __init__(self, clock: Clock, routes: Iterable[str]) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        routes: Iterable[str],
+        count: Callable[[str, str], None] = lambda table, code: None,
+    ) -> None:
         """Start with no refusal.
 
         Args:
             clock: Measures the periods.
             routes: Paths that refusals are counted by; all others are counted together.
+            count: Called with table and code of each refusal about a table.
         """
         self._clock = clock
+        self._count = count
         self._routes = frozenset(path.rstrip("/") or path for path in routes)
         self._counts: Counter[tuple[str, int, str]] = Counter()
+        self._fallbacks = dict.fromkeys(FALLBACK_CAUSES, 0)
         self._by_kind: OrderedDict[_Kind, _Logged] = OrderedDict()
         self._by_code: OrderedDict[_Kind, _Logged] = OrderedDict()
+
+    def note_fallbacks(self, reported: bytes) -> None:
+        """Count the views that gave the service up, as a client reports in ``FALLBACKS_HEADER``."""
+        for report in reported.split(b",", len(FALLBACK_CAUSES))[: len(FALLBACK_CAUSES)]:
+            if _REPORT.fullmatch(report):
+                cause, _, count = report.decode("ascii").partition("=")
+                self._fallbacks[cause] += int(count)
+
+    def fallbacks(self) -> dict[str, int]:
+        """Return by cause how many views of clients gave the service up; from any thread."""
+        return dict(self._fallbacks)
 
     def note(self, refusal: Refusal, *, silently: bool = False) -> None:
         """Count a refusal, and log it unless its kind was logged in this period.
@@ -130,6 +156,8 @@ class Refusals:
         path = refusal.path.rstrip("/") or refusal.path
         route = path if path in self._routes else _OTHER_ROUTE
         self._counts[route, refusal.status, code] += 1
+        if refusal.table:
+            self._count(refusal.table, code)
         if silently:
             return
         self.log_due()
@@ -140,9 +168,10 @@ class Refusals:
         logged = kinds.get(kind)
         if logged is None:
             kinds[kind] = _Logged(self._clock.monotonic())
-            logger.warning("%d %s%s", refusal.status, code, refusal)
+            with of_request(refusal.request_id):
+                logger.warning("%d %s%s", refusal.status, code, refusal)
         else:
-            logged.newest = refusal.status, str(refusal)
+            logged.newest = refusal.status, str(refusal), refusal.request_id
             logged.count += 1
 
     def log_due(self) -> None:
@@ -156,12 +185,13 @@ class Refusals:
                 kind, logged = kinds.popitem(last=False)
                 if logged.newest is not None:
                     kinds[kind] = _Logged(now)
-                    status, text = logged.newest
+                    status, text, request_id = logged.newest
                     passed_s = now - logged.at
-                    logger.warning(
-                        "%d %s, %d more in %.0f s, the last%s",
-                        *(status, kind.code, logged.count, passed_s, text),
-                    )
+                    with of_request(request_id):
+                        logger.warning(
+                            "%d %s, %d more in %.0f s, the last%s",
+                            *(status, kind.code, logged.count, passed_s, text),
+                        )
 
     def status(self) -> list[dict[str, Any]]:
         """Return counts by route, status and code, fit for JSON; from any thread."""

@@ -15,7 +15,7 @@ from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
 
-from fsview.metrics import Latencies, Metrics
+from fsview.metrics import CounterKey, Latencies, Metrics
 from fsview.store.stores import Stores
 from fsview.table_view import TableView
 from fsview.view_manager import StorageOpener, TablesStatus, ViewManager
@@ -70,6 +70,8 @@ logger = logging.getLogger(__name__)
 
 GIVEN_AWAY_S: Final = 60.0
 """How long a server of a fleet keeps a table open after it has lost the table's seat."""
+HANGS_S: Final = 10.0
+"""A table is named in metrics if a call to its storage has taken so long, even if none is open."""
 _LOOKS: Final = 12
 """Interval of the search for such tables."""
 
@@ -131,6 +133,7 @@ class Parts:
             stores=Stores(options.store, self._clock),
             awaits=options.awaits_roots,
             most_open=options.most_open_tables,
+            slow_sync_s=options.slow_sync_s,
         )
         self.views.on_close = self._forget_closed
         self.checks = SamplingCheck(
@@ -155,10 +158,10 @@ class Parts:
         self._ending = threading.Event()
         self._finds_roots = False
         self.answers = Answers(self.views, self.metrics, gzip=options.gzip)
-        self._called: dict[TableView, Counter[tuple[str, str]]] = {}
+        self._called: dict[TableView, Counter[CounterKey]] = {}
         self.instant_states = InstantStates(self.views.storage_of)
         pages = create_pages(self.status_of)
-        creation = MarkerCreation(self.markers)
+        self._creation = creation = MarkerCreation(self.markers)
         self.late_answers = LateAnswers()
         self._forwarder = forwarder
         self._copies = None if forwarder is None else copies or Copies(forwarder)
@@ -188,8 +191,8 @@ class Parts:
             gzip=options.gzip,
         )
         self.routes = self.dispatcher.routes | page_routes(pages)
-        self.refusals = Refusals(self._clock, (path for _, path in self.routes))
         paths = {path.rstrip("/") or path for _, path in self.routes}
+        self.refusals = Refusals(self._clock, paths, self._count_refusal)
         named = {route.path.rstrip("/"): route.name for route in ROUTES}
         self.latencies = Latencies({**{path: path for path in paths}, **named}.items())
         self.hot = HotPath(self.answers, self.latencies)
@@ -251,6 +254,7 @@ class Parts:
             "ready": self.readiness.status(),
             "requests": self.metrics.by_label(REQUESTS, "route"),
             "refusals": self.refusals.status(),
+            "fallbacks": self.refusals.fallbacks(),
             "connections": dict(self.connections()),
             "threads": dict(self.threads()),
             "log": dict(self.log()),
@@ -259,7 +263,7 @@ class Parts:
             **({} if self._copies is None else {"copies": self._copies.status()}),
             **({} if self._fleet is None else {"fleet": dict(self._fleet())}),
             "ready_answers": self.answers.cache.status(),
-            "markers": self.markers.status(),
+            "markers": {**self.markers.status(), **self._creation.status()},
             "store": self.views.store_status(),
             "roots": list(self.views.roots()),
             "awaited_roots": list(self.views.awaited_roots()),
@@ -278,17 +282,32 @@ class Parts:
     def scrape(self) -> Scrape:
         """Return counters and figures for a monitoring system."""
         figures, tables = self.status_of()
+        label = self.metrics.exported.label
         with self._lock:
             for opened in self.views.open_tables():
                 self._count_calls_of(opened)
-        label = self.metrics.exported.label
         return Scrape(
             __version__,
             figures,
             ((label(name), of) for name, of in tables.figures),
             self.metrics.exported.counts(),
             self.latencies.snapshot(),
+            self._calls_under_way(),
         )
+
+    def _calls_under_way(self) -> dict[tuple[str, str, str], float]:
+        """Return label of the table, kind and cause → seconds, see ``Scrape``."""
+        storages = self.views.being_opened()
+        storages |= {each.table_id: each.storage for each in self.views.open_tables()}
+        exported = self.metrics.exported
+        longest: dict[tuple[str, str, str], float] = {}
+        for table_id, storage in storages.items():
+            for (kind, cause), seconds in storage.calls.times().longest_s.items():
+                # A client may name a table that doesn't exist, but not have storage hang.
+                label = exported.label if seconds >= HANGS_S else exported.label_of_anybody
+                key = label(str(table_id)), kind, cause
+                longest[key] = max(seconds, longest.get(key, 0.0))
+        return longest
 
     def load(self) -> tuple[int, int]:
         """Return how many tables are open, and the bytes that are held for all of them."""
@@ -443,12 +462,20 @@ class Parts:
 
     def _count_calls_of(self, table: TableView) -> None:
         """Export a table's storage calls since the last call of this; ``_lock`` is held."""
-        made = Counter(table.storage.calls.snapshot())
+        made: Counter[CounterKey] = Counter()
+        for (kind, cause), count in table.storage.calls.snapshot().items():
+            made["storage_calls", (("cause", cause), ("kind", kind))] = count
+        for (kind, cause), seconds in table.storage.calls.times().ended_s.items():
+            made["storage_us", (("cause", cause), ("kind", kind))] = int(seconds * 1e6)
         new = made - self._called.get(table, Counter())
         self._called[table] = made
-        for (kind, cause), count in new.items():
-            key = "storage_calls", (("cause", cause), ("kind", kind))
+        for key, count in new.items():
             self.metrics.exported.add(str(table.table_id), key, count)
+
+    def _count_refusal(self, table: str, code: str) -> None:
+        """Export a refusal about a table that a client named."""
+        key = "table_refusals", (("code", code),)
+        self.metrics.exported.add_of_anybody(str(TableId.of(table)), key, 1)
 
     def _forget_calls_of(self, table: TableView) -> None:
         """Export the last calls of a table that was closed; ``_lock`` is held."""

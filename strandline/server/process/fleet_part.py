@@ -212,6 +212,7 @@ class FleetPart:
             "epoch": known.epoch,
             "renewed": current.is_sure(),
             "trouble": self._membership.trouble,
+            "outages": self._membership.outages,
             "leader": None if fleet.leader is None else fleet.leader.url,
             "members": [
                 {
@@ -228,6 +229,8 @@ class FleetPart:
             "vacant": list(fleet.vacant),
             "drained": [each.url for each in fleet.members if each.name in fleet.drained],
             "moves": [move_overview(fleet, move) for move in fleet.moves],
+            "moved": self._membership.move_counts(),
+            "creations": current.creations.status(),
             "records": self._warming.status(),
             "upkeep": None if self._upkeep is None else self._upkeep.status(),
         }

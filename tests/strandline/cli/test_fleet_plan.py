@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -208,6 +208,30 @@ def test_a_plan_ends_at_the_first_move_that_is_undone(members: Members) -> None:
     assert f"is UNDONE, as {url} can't take the tables: no disk" in told.stderr
     assert read_fleet(members.state).fleet.mounts.mounts == ()
     assert len(json.loads(members.run("moves", "--json").stdout)["moves"]) == 1
+
+
+def test_a_plan_as_json_has_the_moves_before_the_one_that_was_undone(members: Members) -> None:
+    members.start(status(*BUSY))
+    members.start(status(), "hot")
+    hot = members._rosters[1]
+    real = hot.acknowledge
+
+    def acknowledge(acks: Mapping[int, str]) -> None:
+        moves = {each.number: each.mount.path for each in hot.fleet.moves}
+        fails = {number for number in acks if moves[number] == "/lake/b"}
+        real({n: "FAILED no disk" if n in fails else what for n, what in acks.items()})
+
+    with members.running():
+        hot.acknowledge = acknowledge  # type: ignore[method-assign]
+        told = members.run("plan", "--greedy", "--apply", "--json")
+    assert told.exit_code == 1
+    assert "is UNDONE, as " in told.stderr
+    moves = json.loads(told.stdout)["moves"]
+    assert [(move["path"], move["state"]) for move in moves] == [
+        ("/lake/a", "DONE"),
+        ("/lake/b", "UNDONE"),
+    ]
+    assert "no disk" in moves[1]["why"]
 
 
 def test_a_move_is_ordered_and_shown(members: Members) -> None:

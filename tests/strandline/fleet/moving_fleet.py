@@ -105,7 +105,7 @@ class Server:
         lake.servers.append(self)
         self.start()
 
-    def start(self) -> None:
+    def start(self, *, is_ready: bool = True) -> None:
         """Start anew; it serves once it has joined."""
         lake = self.lake
         self.state = MemoryState(lake.place)
@@ -117,13 +117,16 @@ class Server:
             roots=ROOTS.get(self.group, ()),
             group=self.group,
             boot=lake.clock.monotonic,
+            is_ready=is_ready,
         )
         self.current = CurrentFleet(self.url, LAYOUT)
         self.current.group = self.group
         self.acks: dict[int, str] = {}
         self.known_since: int | None = None
         self.kept: dict[str, set[str]] = {}
-        self.handover = Handover(self.current, self._acknowledge, lake.clock, look_s=0)
+        self.handover = Handover(
+            self.current, self._acknowledge, lake.clock, look_s=0, begin=lambda do: do()
+        )
         self.handover.attach(ViewManager(), self._forget)
         self.is_up, self.is_stopped, self.has_joined = True, False, False
 

@@ -9,7 +9,7 @@ import pytest
 from executor_proxy.seat_ring import Layout, Seat, owners
 from strandline.fleet.current import CurrentFleet, KnownFleet
 from strandline.fleet.groups import Group
-from strandline.fleet.mounts import Mount, MountTable
+from strandline.fleet.mounts import Mount, MountTable, Move, MoveState
 from strandline.fleet.seats import Fleet, HeldSeat, Member
 
 MEMBERS = tuple(Member(name, f"http://{name}:1", False, at) for at, name in enumerate("abc", 1))
@@ -126,3 +126,35 @@ def test_an_epoch_that_there_is_not_hides_no_later_one_for_long() -> None:
     current.hear(1)
     current.hear(2)
     assert readings == [1, 1]
+
+
+def test_what_is_known_already_is_not_made_anew() -> None:
+    """Members' records change often while tables move, and each server reads them."""
+    members = tuple(
+        Member(name, f"http://{name}:1", False, at, group=group)
+        for at, (name, group) in enumerate((("a", "default"), ("b", "hot"), ("c", "hot")), 1)
+    )
+    seats = tuple(HeldSeat(at, (m.name,), m.url, m.group) for at, m in enumerate(members))
+    moves = (Move(1, Mount.of("/lake/hot", "hot"), "default", MoveState.WARMING),)
+    fleet = Fleet(members, seats, moves=moves)
+    current = CurrentFleet(members[0].url)
+    current.tell(fleet, 1)
+    first = current.known
+    acked = (members[0], replace(members[1], acks=((1, "WARMING"),)), members[2])
+    current.tell(replace(fleet, members=acked), 1)
+    second = current.known
+    assert second == KnownFleet(second.fleet, 1)
+    assert first.after is not None
+    assert second.after is not None
+    for one, other in ((first, second), (first.after, second.after), (second, second.after)):
+        assert one._rings.keys() == other._rings.keys() == {"default", "hot"}
+        assert all(one._rings[name] is other._rings[name] for name in one._rings)
+    assert second.after.fleet.mounts is first.after.fleet.mounts
+    assert second.followers("file:///lake/hot/t") == (members[1].url,)
+    # Of one group a seat is vacant now, and the path is mounted.
+    gone = replace(fleet, members=members[:2], mounts=first.after.fleet.mounts, moves=())
+    current.tell(gone, 2)
+    third = current.known
+    assert third._rings["default"] is first._rings["default"]
+    assert [seat.url for seat in third.owners("file:///lake/hot/t") if seat.url] == [members[1].url]
+    assert third.after is None

@@ -146,6 +146,7 @@ def test_the_last_seats_stay_while_records_can_not_be_read(
         other.start()
     assert [seat.url for seat in a.current.known.seats] == ["http://a:1"]
     wait_until(lambda: a.trouble is not None)
+    assert a.outages == 1
     assert a.trouble is not None
     assert "'epoch' is no JSON" in a.trouble
     state.write(Put(EPOCH, before.value, broken))

@@ -96,13 +96,18 @@ def test_the_new_server_holds_creations_until_all_of_the_former_group_know(
     asking = threading.Thread(target=lambda: answers.append(create(source, table, "b")))
     asking.start()
     # The source forwards it to the new server, where it waits.
-    while not destination.current.waits:
+    while destination.current.waits < 2:
         pause()
     assert answers == []
     moving.tell(moving.fleet(MoveState.FLIPPED, source, other), 3)
     asking.join(PATIENCE_S)
     assert [answer.body for answer in answers] == [b"true"]
     assert kept(moving.servers) == [1, 1, 0]
+    counted = [server.current.creations.status() for server in (source, destination)]
+    assert counted == [
+        {"held": 0, "refused": 0, "passed_on": 0, "served_here": 0},
+        {"held": 2, "refused": 1, "passed_on": 0, "served_here": 0},
+    ]
 
 
 def test_a_creation_that_a_late_server_sends_to_the_source_is_passed_on(moving: Moving) -> None:
@@ -124,6 +129,12 @@ def test_a_creation_that_a_late_server_sends_to_the_source_is_passed_on(moving: 
     destination.end.close()
     assert create(source, table, "a", passed).body == b"false"
     assert kept([source, other]) == [1, 0]
+    assert source.current.creations.status() == {
+        "held": 0,
+        "refused": 0,
+        "passed_on": 2,
+        "served_here": 1,
+    }
 
 
 @pytest.mark.property  # it waits for 5 s
@@ -149,6 +160,32 @@ def test_after_the_move_all_is_as_before(moving: Moving) -> None:
     answers = [create(server, moving.table, "a").body for server in moving.servers]
     assert answers == [b"true", b"false", b"false"]
     assert kept(moving.servers) == [0, 1, 0]
+
+
+def test_a_look_up_that_a_late_server_sends_to_the_source_opens_no_table_there(
+    moving: Moving,
+) -> None:
+    table, (source, destination, other) = moving.table, moving.servers
+    moving.tell(moving.fleet(None), 4, source, destination)
+    asked = known(table.storage, partition="p=1")
+    base = {"basepath": table.storage.base_path}
+    expected = destination.client().request("GET", LATEST, asked).body
+    assert other.client().request("GET", LATEST, asked).body == expected
+    assert other.client().request("POST", BY_NAME["sync"].path, base).status == 200
+    assert [len(server.parts.views.open_tables()) for server in moving.servers] == [0, 1, 0]
+    assert other.caught_up == 1, "it was told that it is late"
+    # Whoever knows as much gets an answer, and from then on all, as the table is open.
+    told = {FORWARDED: "1", EPOCH: "4"}
+    assert source.client().request("GET", LATEST, asked, headers=told).body == expected
+    asked_before = destination.parts.status()["requests"]
+    assert other.client().request("GET", LATEST, asked).body == expected
+    assert destination.parts.status()["requests"] == asked_before
+    # Nobody else answers: the source opens it.
+    (view,) = source.parts.views.open_tables()
+    assert source.parts.views.close_table(view, "test")
+    destination.end.close()
+    assert other.client().request("GET", LATEST, asked).body == expected
+    assert len(source.parts.views.open_tables()) == 1
 
 
 def test_a_server_that_is_about_to_get_a_table_keeps_it_open_and_follows(moving: Moving) -> None:

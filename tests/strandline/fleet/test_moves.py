@@ -129,6 +129,42 @@ def test_a_move_goes_through_its_states_and_the_servers_follow(servers: Servers)
     assert not c.current.known.former(T, "hot", before)
 
 
+def test_the_leader_that_writes_a_step_counts_it(servers: Servers) -> None:
+    a, b, c = servers.a, servers.b, servers.c
+    servers.order()
+    servers.run(ROUNDS)
+    servers.order(group="default")
+    servers.run_until("WARMING", a, b)
+    undo_move(servers.state, read_fleet(servers.state).fleet.moves[0].number, now_ms=0)
+    servers.run(1)
+    counted = a.roster.move_counts.status()
+    assert counted["reached"] == {
+        "DONE": 1,
+        "DROPPING": 1,
+        "FLIPPED": 1,
+        "UNDONE": 1,
+        "WARMING": 2,
+    }
+    assert set(counted["seconds"]) == {"PLANNED", "WARMING", "FLIPPED", "DROPPING"}
+    assert sum(counted["seconds"].values()) > 0
+    for server in (b, c):
+        assert server.roster.move_counts.status() == {"reached": {}, "seconds": {}}
+
+
+def test_the_time_of_a_step_is_how_long_its_leader_has_seen_the_state_before(
+    servers: Servers,
+) -> None:
+    a, c = servers.a, servers.c
+    servers.order()
+    servers.run_until("FLIPPED", a, c)
+    before = a.roster.move_counts.status()["seconds"]
+    servers.run(4, a, c)
+    servers.run(ROUNDS)
+    after = a.roster.move_counts.status()["seconds"]
+    assert after["WARMING"] == before["WARMING"]
+    assert 4 <= after["FLIPPED"] <= 6, "b came late"
+
+
 def test_a_late_server_of_the_destination_waits_until_it_knows_more(servers: Servers) -> None:
     """The one that passes a creation on knows of the flip already."""
     known = servers.c.current.known
@@ -326,6 +362,22 @@ def test_a_destination_that_fails_or_ends_has_the_move_undone(servers: Servers) 
 
 
 @pytest.mark.property
+def test_a_destination_that_starts_is_waited_for(servers: Servers) -> None:
+    """It is alive, and has a seat, but others don't ask it yet."""
+    servers.c.kill()
+    servers.run(12, servers.a, servers.b)
+    servers.c.start(is_ready=False)
+    servers.run(3)
+    move = servers.order()
+    servers.run(ROUNDS)
+    (still,) = read_fleet(servers.state).fleet.moves
+    assert still == move
+    assert [each.url for each in awaited(read_fleet(servers.state).fleet, still)] == [servers.c.url]
+    servers.c.roster.become_ready()
+    servers.run(ROUNDS)
+    assert servers.ended() == [("DONE", "")]
+
+
 def test_a_destination_that_takes_too_long_has_the_move_undone(servers: Servers) -> None:
     a, c = servers.a, servers.c
     servers.order()
@@ -530,6 +582,10 @@ def test_whom_a_state_waits_for() -> None:
         return "".join(each.name for each in found)
 
     assert waits(MoveState.PLANNED) == waits(MoveState.DONE) == ""
+    fleet = replace(fleet, members=tuple(replace(each, is_ready=False) for each in members))
+    members = fleet.members
+    assert waits(MoveState.PLANNED) == waits(MoveState.WARMING, b="WARMING") == "b", "it starts"
+    members = tuple(replace(each, is_ready=True) for each in members)
     assert waits(MoveState.WARMING) == "b", "c has no seat"
     assert waits(MoveState.WARMING, b=f"{FAILED} x") == "b"
     assert waits(MoveState.WARMING, b="WARMING") == ""

@@ -157,6 +157,11 @@ def test_tables_move_and_come_back(lake: Lake) -> None:
     assert [lake.create(server, "y")[1] for server in (a, b)] == [b"true", b"false"]
     assert b.status()["markers"]["directories"] == 1
     assert a.status()["markers"]["directories"] == 0
+    reached = {"DONE": 1, "DROPPING": 1, "FLIPPED": 1, "WARMING": 1}
+    assert a.fleet()["moved"]["reached"] == reached, "it leads"
+    assert b.fleet()["moved"]["reached"] == {}
+    told = a.ask("/metrics", {}).body.decode()
+    assert 'strandline_fleet_moves_total{state="DONE"} 1.0' in told
     back = lake.run("move", lake.where, "default", "--json")
     assert back.exit_code == 0, back.output
     assert json.loads(back.output)["state"] == "DONE"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import queue
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
+from dataclasses import replace
 from http import HTTPStatus
 from pathlib import Path
 
@@ -19,11 +21,11 @@ from fsview.store.stores import Stores
 from fsview.table_view import TableView
 from fsview.view_manager import ViewManager
 from strandline.fleet.current import CurrentFleet, KnownFleet
-from strandline.fleet.mounts import Mount, Move, MoveState
+from strandline.fleet.mounts import Mount, MountTable, Move, MoveState
 from strandline.fleet.moves import FAILED
 from strandline.fleet.neighbours import RECORD, TABLES, Neighbours
 from strandline.fleet.seats import Fleet, HeldSeat, Member
-from strandline.fleet.warming import Wanted, Warming, wanted
+from strandline.fleet.warming import Wanted, Warming, fetches, wanted
 from tests.fsview.shared_work import wait_until
 from tests.kit.concurrency.manual_clock import ManualClock
 from tests.kit.concurrency.patience import PATIENCE_S
@@ -42,6 +44,8 @@ from tests.strandline.fleet.joining import (
     stream_of,
 )
 from timeline.errors import RemoteFailureError, ServiceError, ServiceTimeoutError
+from timeline.storage.base import Storage
+from timeline.storage.open import open_storage
 
 
 @pytest.fixture
@@ -174,6 +178,85 @@ def test_tables_of_a_move_that_was_undone_meanwhile_are_not_opened(tmp_path, und
         warming.stop()
     assert acks == [(7, "WARMING" if undone else FAILED)]
     assert warming.status() == opened
+
+
+class Listing(Neighbours):
+    """A server with tables, and without records."""
+
+    def __init__(self, *paths: str) -> None:
+        super().__init__(None)
+        self.paths = paths
+
+    def tables(self, url: str, within_s: float) -> tuple[str, ...]:
+        return self.paths
+
+    def record(self, url: str, base_path: str, most_bytes: int, within_s: float) -> Iterator[bytes]:
+        raise RemoteFailureError(f"{url} has no record")
+
+
+def test_a_table_whose_storage_hangs_holds_up_neither_another_move_nor_the_seat(tmp_path):
+    names, may_go_on = ("hanging", "moving", "mine"), threading.Event()
+    tables = {name: small_table(tmp_path / name) for name in names}
+    paths = {name: f"file://{table.storage.base_path}" for name, table in tables.items()}
+
+    def opened(base_path: str, options: Mapping[str, str]) -> Storage:
+        assert "hanging" not in base_path or may_go_on.wait(PATIENCE_S)
+        return open_storage(base_path, options)
+
+    members = (
+        Member(ME, ME, is_standby=False, joined=1, group="hot", is_ready=False),
+        Member("a", "http://a:1", is_standby=False, joined=2),
+    )
+    seats = (HeldSeat(0, (ME,), ME, "hot"), HeldSeat(1, ("a",), "http://a:1"))
+    mounts = MountTable((Mount.of(paths["mine"], "hot"),))
+    moves = tuple(
+        Move(number, Mount.of(paths[name], "hot"), "default", MoveState.WARMING)
+        for number, name in enumerate(("hanging", "moving"), 1)
+    )
+    current, is_ready, acks = CurrentFleet(ME), threading.Event(), queue.Queue()
+    current.tell(Fleet(members, seats, mounts=mounts, moves=moves), 1)
+    neighbours = Listing(*paths.values())
+    warming = Warming(
+        current, ME, neighbours, is_ready.set, lambda *told: acks.put(told), bound_s=PATIENCE_S
+    )
+    with closing(ViewManager([str(tmp_path)], opener=opened)) as views:
+        warming.start(views)
+        assert acks.get(timeout=PATIENCE_S) == (2, "WARMING")
+        assert is_ready.wait(PATIENCE_S)
+        assert {str(view.table_id) for view in views.open_tables()} == {
+            paths["moving"],
+            paths["mine"],
+        }
+        may_go_on.set()
+        assert acks.get(timeout=PATIENCE_S) == (1, "WARMING")
+        warming.stop()
+
+
+def test_what_is_fetched_is_the_seat_s_or_one_move_s() -> None:
+    members = tuple(
+        Member(name, f"http://{name}:1", False, at, group=group)
+        for at, (name, group) in enumerate((("a", "default"), ("b", "hot")), 1)
+    )
+    seats = tuple(HeldSeat(at, (m.name,), m.url, m.group) for at, m in enumerate(members))
+    states = (MoveState.WARMING, MoveState.WARMING, MoveState.PLANNED)
+    moves = tuple(
+        Move(number, Mount.of(f"/lake/{number}", "hot"), "default", state)
+        for number, state in enumerate(states, 1)
+    )
+    known = KnownFleet(Fleet(members, seats, moves=moves))
+    assert [each.number for each in fetches(known, "a")] == [0]
+    assert fetches(known, "c") == ()
+    found = fetches(known, "b")
+    assert [each.number for each in found] == [0, 1, 2]
+    for number in range(1, 4):
+        having = [each.number for each in found if each.takes(f"file:///lake/{number}/t")]
+        assert having == [number if number < 3 else 0]
+    # A further move has nothing of the others fetched again.
+    before = {each.number: each.where for each in found}
+    further = replace(known.fleet, moves=(*moves[:1], replace(moves[2], state=states[0])))
+    after = {each.number: each.where for each in fetches(KnownFleet(further), "b")}
+    assert after.keys() == {0, 1, 3}
+    assert (after[1] == before[1], after[0] == before[0]) == (True, False)
 
 
 def test_a_standby_without_a_seat_fetches_nothing_until_it_has_one(fleet, table):

@@ -258,3 +258,16 @@ def test_a_write_that_fails_leaves_no_file_whatever_its_size(
     with file_size_limit(0), pytest.raises(StorageUnavailableError, match="file: File too large"):
         write()
     assert os.listdir(tmp_path) == []
+
+
+def test_the_time_of_calls_is_measured_by_kind_and_cause(tmp_path) -> None:
+    storage = LocalStorage(str(tmp_path)).for_cause("sync")
+    storage.create("a/b", b"x")
+    assert storage.read("a/b") == b"x"
+    with pytest.raises(PathNotFoundError):
+        storage.for_cause("load").read("none")
+    storage.list_tree("")
+    times = storage.calls.times()
+    assert times.longest_s == {}
+    assert times.ended_s.keys() == storage.calls.snapshot().keys()
+    assert all(seconds > 0 for seconds in times.ended_s.values())

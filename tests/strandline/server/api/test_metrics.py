@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +21,9 @@ from strandline.server.http.authorization import METRICS_PATH
 from strandline.server.http.listener import bind
 from strandline.server.http.server import ServiceServer
 from strandline.server.http.server_options import ServerOptions
-from strandline.server.process.composition_root import Parts
+from strandline.server.process.composition_root import HANGS_S, Parts
 from strandline.server.process.options import PartsOptions
+from tests.kit.concurrency.patience import PATIENCE_S
 from tests.kit.servers.free_port import free_port
 from tests.kit.servers.live_service import (
     TOKEN,
@@ -34,7 +38,7 @@ from tests.kit.servers.live_service import (
 from tests.kit.tables import golden
 from tests.kit.tables.small_table import SmallTable
 from timeline.errors import ConfigError
-from timeline.storage.base import Storage
+from timeline.storage.base import CallTimes, FileInfo, Storage, StorageCalls, timed
 from timeline.storage.local import LocalStorage
 
 TABLES = GoldenTables()
@@ -90,12 +94,145 @@ def test_it_counts_requests_with_their_durations_and_refusals(server: ServiceSer
     refused = {"route": LATEST.rstrip("/"), "status": "403", "code": "root_not_allowed"}
     assert value(found, "refusals_total", **refused) == 1
     assert value(found, "refusals_total", route="other", status="404", code="not_found") == 1
-    assert value(found, "syncs_total", table=table) >= 1
+    assert value(found, "syncs_total", table=table, cause="start") == 1
+    assert value(found, "table_refusals_total", table="other", code="root_not_allowed") == 1
     assert value(found, "storage_calls_total", table=table, kind="list", cause="lookup") == 1
     assert value(found, "partitions_loaded", table=table) == 1
     assert value(found, "connections") == 1
     assert value(found, "memory_bytes", account="answers") > 0
     assert found["process_cpu_seconds_total", frozenset()] > 0
+
+
+class Stuck(LocalStorage):
+    """A storage whose listings wait.
+
+    Attributes:
+        lists: Set once a listing has begun.
+        go: Lets listings end.
+    """
+
+    def __init__(self, base_path: str) -> None:
+        super().__init__(base_path)
+        self.lists, self.go = threading.Event(), threading.Event()
+
+    @timed("list")
+    def list(self, path: str) -> tuple[FileInfo, ...]:
+        self.lists.set()
+        assert self.go.wait(PATIENCE_S)
+        return super().list(path)
+
+
+class StuckForLong(StorageCalls):
+    """Calls of which one doesn't end."""
+
+    def times(self) -> CallTimes:
+        return replace(super().times(), longest_s={("list", "timeline"): HANGS_S})
+
+
+def test_a_storage_call_that_hangs_is_named_with_its_table_and_its_time_counts_at_its_end(
+    tmp_path: Path,
+) -> None:
+    table = SmallTable(LocalStorage(f"{tmp_path}/t"))
+    table.write(("p=1", "a-0"))
+    asked = known(table.storage, partition="p=1")
+    stuck = Stuck(f"{tmp_path}/t")
+    stuck.go.set()
+    label = {"table": f"file://{tmp_path}/t", "kind": "list", "cause": "sync"}
+    with (
+        serving(str(tmp_path), opener=lambda *_: stuck) as server,
+        HttpClient(server.port) as client,
+        HttpClient(server.port) as scraper,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        assert client.request("GET", LATEST, asked).status == 200
+        stuck.lists.clear()
+        stuck.go.clear()
+        answer = pool.submit(
+            client.request, "GET", LATEST, {"basepath": f"{tmp_path}/t", "partition": "p=1"}
+        )
+        assert stuck.lists.wait(PATIENCE_S)
+        hanging = scrape(scraper)
+        stuck.go.set()
+        assert answer.result().status == 200
+        ended = scrape(scraper)
+    assert value(hanging, "storage_call_longest_seconds", **label) > 0
+    assert value(ended, "storage_call_longest_seconds", **label) == 0
+    took = "storage_seconds_total"
+    assert value(ended, took, **label) > value(hanging, took, **label) > 0
+
+
+def test_a_table_that_never_opens_is_named_once_its_storage_hangs_for_long(tmp_path: Path) -> None:
+    """Until then it is one of the others, as a client may name what doesn't exist."""
+    SmallTable(LocalStorage(f"{tmp_path}/t")).write(("p=1", "a-0"))
+    for calls, label in ((StorageCalls(), "other"), (StuckForLong(), f"file://{tmp_path}/t")):
+        stuck = Stuck(f"{tmp_path}/t")
+        stuck.calls = calls
+        with (
+            serving(str(tmp_path), opener=lambda *_, stuck=stuck: stuck) as server,
+            HttpClient(server.port) as client,
+            HttpClient(server.port) as scraper,
+            ThreadPoolExecutor(1) as pool,
+        ):
+            asked = {"basepath": f"{tmp_path}/t", "partition": "p=1"}
+            answer = pool.submit(client.request, "GET", LATEST, asked)
+            assert stuck.lists.wait(PATIENCE_S)
+            found = scrape(scraper)
+            stuck.go.set()
+            assert answer.result().status == 200
+        name = "storage_call_longest_seconds"
+        assert value(found, name, table=label, kind="list", cause="timeline") > 0
+
+
+def test_paths_without_a_table_take_no_label(tmp_path: Path) -> None:
+    with serving(str(tmp_path)) as server, HttpClient(server.port) as client:
+        for number in range(EXPORTED_TABLES + 1):
+            asked = {"basepath": f"{tmp_path}/none{number}", "partition": "p=1"}
+            assert client.request("GET", LATEST, asked).status == 404
+        found = scrape(client)
+    assert {dict(labels).get("table", "") for _, labels in found} == {"", "other"}
+    of_others = {"table": "other", "code": "table_not_found"}
+    assert value(found, "sync_failures_total", **of_others) > EXPORTED_TABLES
+    assert value(found, "table_refusals_total", **of_others) > EXPORTED_TABLES
+
+
+def test_a_corrupt_instant_is_counted_for_its_table(tmp_path: Path) -> None:
+    table = SmallTable(LocalStorage(f"{tmp_path}/t"))
+    table.write(("p=1", "a-0"))
+    asked = {"basepath": f"{tmp_path}/t", "partition": "p=1"}
+    with serving(str(tmp_path)) as server, HttpClient(server.port) as client:
+        assert client.request("GET", LATEST, asked).status == 200
+        commits = set((tmp_path / "t" / ".hoodie").rglob("*.commit"))
+        table.write(("p=1", "a-0"))
+        (newest,) = set((tmp_path / "t" / ".hoodie").rglob("*.commit")) - commits
+        newest.write_bytes(b"{")
+        assert client.request("GET", LATEST, asked).status == 500
+        found = scrape(client)
+    of_table = {"table": f"file://{tmp_path}/t", "code": "corrupt_metadata"}
+    assert value(found, "sync_failures_total", **of_table) >= 1
+    assert value(found, "table_refusals_total", **of_table) == 1
+
+
+def test_it_counts_markers_and_the_fallbacks_that_clients_report(tmp_path: Path) -> None:
+    table = SmallTable(LocalStorage(f"{tmp_path}/t"))
+    table.write(("p=1", "a-0"))
+    marker = {
+        "markerdirpath": f"{tmp_path}/t/.hoodie/.temp/20260101000000000",
+        "markername": "p=1/f1_0-1-0_20260101000000000.parquet.marker.CREATE",
+    }
+    with serving(str(tmp_path)) as server, HttpClient(server.port) as client:
+        for _ in range(2):
+            assert client.request("POST", "/v1/hoodie/marker/create", marker).status == 200
+        for reported in ("late=2,behind=1", "late=1", "wrong=1", "late=x,behind=9999999", ",=,"):
+            client.request("GET", "/", headers={"Strandline-Fallbacks": reported})
+        with HttpClient(server.port, None) as stranger:
+            headers = {"Strandline-Fallbacks": "late=7"}
+            assert stranger.request("GET", METRICS_PATH, headers=headers).status == 401
+        found = scrape(client)
+    assert value(found, "markers_total", outcome="created") == 1
+    assert value(found, "markers_total", outcome="refused") == 1
+    assert value(found, "fallbacks_total", cause="late") == 3
+    assert value(found, "fallbacks_total", cause="behind") == 1
+    assert value(found, "fallbacks_total", cause="unreachable") == 0
 
 
 def test_names_and_help_follow_the_conventions(server: ServiceServer) -> None:
@@ -233,7 +370,11 @@ def test_a_fleet_s_figures_are_there() -> None:
         "vacant": [2],
         "renewed": False,
         "trouble": "the state store is away",
+        "outages": 2,
         "records": {"taken": 3},
+        "moves": [{"state": "FLIPPED"}, {"state": "FLIPPED"}, {"state": "WARMING"}],
+        "moved": {"reached": {"WARMING": 3, "FLIPPED": 2}, "seconds": {"PLANNED": 0.5}},
+        "creations": {"held": 4, "refused": 1},
     }
     parts = Parts(PartsOptions((), None), fleet=lambda: fleet)
     found = scrape(AppClient(parts))
@@ -248,5 +389,11 @@ def test_a_fleet_s_figures_are_there() -> None:
     assert value(found, "fleet_vacant_seats") == 1
     assert value(found, "fleet_renewed") == 0
     assert value(found, "fleet_state_up") == 0
+    assert value(found, "fleet_state_outages_total") == 2
     assert value(found, "fleet_records_total", outcome="taken") == 3
+    states = ("PLANNED", "WARMING", "FLIPPED", "DROPPING")
+    assert [value(found, "fleet_moves_under_way", state=s) for s in states] == [0, 1, 2, 0]
+    assert value(found, "fleet_moves_total", state="FLIPPED") == 2
+    assert value(found, "fleet_move_seconds_total", state="PLANNED") == 0.5
+    assert value(found, "fleet_creations_total", outcome="held") == 4
     parts.close()
