@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.process_tree import cpu_seconds
-from benchmarks.write.spark_session import hudi_session
+from benchmarks.write.spark_session import compaction_call, hudi_session
 from strandline import Table, WriteClient
 
 if TYPE_CHECKING:
@@ -39,7 +39,6 @@ _PARTITIONS: Final = 4
 _TASKS: Final = "tasks"
 _DRIVER: Final = "driver"
 _HUDI: Final = "Hudi"
-_ALWAYS: Final = "hoodie.metadata.enable=false,hoodie.compact.inline.max.delta.commits=1"
 
 
 def rows(ids: Sequence[int], ts: int) -> pa.Table:
@@ -73,12 +72,6 @@ def compact(spark: SparkSession, base: Path, side: str) -> None:
     more: dict[str, Any] = {"strandline.write.driver.max.rows": "0"} if side == _TASKS else {}
     with WriteClient(spark, base, {**OPTIONS, **more}) as client:
         client.compact()
-
-
-def compaction_call(base: object) -> str:
-    """Return the statement by which Hudi plans a compaction of a table and executes it."""
-    call = f"call run_compaction(op => 'scheduleAndExecute', path => '{base}'"
-    return f"{call}, options => '{_ALWAYS}')"
 
 
 def measured(call: Callable[[], object]) -> tuple[float, float]:

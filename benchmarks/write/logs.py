@@ -9,7 +9,6 @@ sessions write the micro-batches, too, each in a JVM that has just started.
 from __future__ import annotations
 
 import json
-import math
 import shutil
 import subprocess
 import sys
@@ -26,7 +25,6 @@ import pyarrow.parquet as pq
 
 from benchmarks.object_store.delay import delayed
 from benchmarks.object_store.s3_server import s3_process
-from benchmarks.read.memory import BLOCK_ROWS, write_table
 from benchmarks.results.ratios import Bound, Ratio
 from benchmarks.write import fresh
 from benchmarks.write.data import (
@@ -61,6 +59,7 @@ _GROUP_ROWS: Final = 1_050_000
 _BATCHES: Final = 5
 _MOST_REQUESTS, _MOST_LISTS = 20, 4
 _TIMES_BUDGET: Final = 10
+_CHUNKS, _CHUNK_ROWS = 10, 50_000
 LOGS: Final = {
     "hoodie.datasource.write.table.type": "MERGE_ON_READ",
     "hoodie.compact.inline": "false",
@@ -353,6 +352,23 @@ print(mib("VmHWM") - before, result.rows)
 """
 
 
+def _make_logs(table: Path, least: int) -> int:
+    """Make a table of one file group whose logs have at least so many bytes; return their bytes."""
+    rows = _rows(np.arange(_CHUNKS * _CHUNK_ROWS))
+    at = rows.schema.get_field_index(PARTITION)
+    rows = rows.set_column(at, PARTITION, pa.array(["p0"] * rows.num_rows))
+    spec = TableSpec("", "snappy", bloom=True, options=LOGS)
+    size = number = 0
+    with WriteClient(LocalEngine(), table, spec.hudi_options()) as client:
+        client.bulk_insert(rows)
+        while size < least:
+            chunk = rows.slice(number % _CHUNKS * _CHUNK_ROWS, _CHUNK_ROWS)
+            number += 1
+            client.upsert(changed(chunk, number))
+            size = sum(log.stat().st_size for log in table.rglob(".*.log.*"))
+    return size
+
+
 def memory_figures(folder: Path, scale: float) -> Iterator[Ratio]:
     """Yield the memory of a task that compacts logs of a tenth of the budget, and of ten times.
 
@@ -361,9 +377,7 @@ def memory_figures(folder: Path, scale: float) -> Iterator[Ratio]:
     found = []
     for name, times in (("a tenth of", 0.1), ("ten times", _TIMES_BUDGET * scale)):
         table = folder / f"memory-{times}"
-        # A record of these has 178 bytes.
-        write_table(str(table), max(1, math.ceil(times * BUDGET_BYTES / (178 * BLOCK_ROWS))))
-        size = sum(log.stat().st_size for log in table.rglob(".*.log.*"))
+        size = _make_logs(table, int(times * BUDGET_BYTES))
         command = [sys.executable, "-c", _COMPACT, str(table)]
         said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         peak, rows = said.split()

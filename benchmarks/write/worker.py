@@ -20,10 +20,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from benchmarks.compaction import compaction_call
 from benchmarks.write.data import ID, ORDERING, PARTITION
 from benchmarks.write.fresh_job import ANSWER
-from benchmarks.write.spark_session import completed_tasks, hudi_session, plain_session
+from benchmarks.write.spark_session import (
+    compaction_call,
+    completed_tasks,
+    hudi_session,
+    plain_session,
+)
 from strandline import LocalEngine, Table, WriteClient
 
 if TYPE_CHECKING:
