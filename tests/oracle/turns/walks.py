@@ -71,6 +71,8 @@ WALKS: Final = {
             )
             for number, (version, generator, mode, maker, hive_style, index) in enumerate(
                 (
+                    (6, SIMPLE, EVENT, OURS, True, ""),
+                    (6, COMPLEX, EVENT, THEIRS, False, ""),
                     (8, SIMPLE, EVENT, OURS, True, ""),
                     (8, COMPLEX, COMMIT, THEIRS, False, ""),
                     (9, SIMPLE, EVENT, THEIRS, True, ""),
@@ -85,6 +87,8 @@ WALKS: Final = {
         Walk("0.15.0", 15, 24, TableForm(6, SIMPLE, EVENT, OURS, hive_style=True)),
         Walk("0.15.0, no partitions", 25, 24, TableForm(6, NON_PARTITIONED, EVENT, lazy=True)),
         Walk("0.15.0 by default", 35, 24, TableForm(6, COMPLEX, DEFAULT)),
+        Walk("0.15.0, logs", 45, 24, TableForm(6, SIMPLE, EVENT, OURS, has_logs=True)),
+        Walk("0.15.0, logs, made by it", 55, 24, TableForm(6, COMPLEX, EVENT, has_logs=True)),
     ),
 }
 """Release → its walks; together they have more than 300 steps."""

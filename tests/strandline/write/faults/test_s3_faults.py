@@ -49,6 +49,11 @@ OPERATIONS = {
         SCENARIOS["upsert, logs"],
         write=lambda c, look: c.upsert(table(row("a", ts=3), row("far", "asia"))),
     ),
+    "upsert, logs, version 6": replace(
+        SCENARIOS["upsert, logs, version 6"],
+        write=lambda c, look: c.upsert(table(row("a", ts=3), row("far", "asia"))),
+    ),
+    "rollback of a delta commit, version 6": SCENARIOS["rollback of a delta commit, version 6"],
     "delete": replace(SCENARIOS["delete"], write=lambda c, look: c.delete(UPDATE)),
     "rollback of a commit": SCENARIOS["rollback of a commit"],
     "clean": SCENARIOS["clean"],
