@@ -14,7 +14,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -27,6 +27,7 @@ from strandline.server.http.authorization import (
     read_token_file,
 )
 from strandline.server.http.limits import (
+    Limits,
     allow_open_files,
     check_open_files,
     collect_garbage_seldom,
@@ -48,7 +49,21 @@ from strandline.settings.command_line import (
     Flag,
 )
 from strandline.settings.fleet import ROUTER
-from strandline.settings.service import ADMIT_NETWORKS, SPILL_DIR, TLS_CERTIFICATE, TLS_KEY
+from strandline.settings.service import (
+    ADMIT_NETWORKS,
+    BODY_BYTES,
+    HEADER_BYTES,
+    HEADER_COUNT,
+    KEEP_ALIVE,
+    MAX_CONNECTIONS,
+    MAX_PIPELINED,
+    REQUEST_LINE_BYTES,
+    REQUEST_TIMEOUT,
+    SPILL_DIR,
+    TLS_CERTIFICATE,
+    TLS_KEY,
+    WRITE_TIMEOUT,
+)
 from strandline.settings.setting import Setting, refusal, shortened
 from strandline.settings.sources import ServeSettings
 from strandline.settings.view_store import store_options
@@ -139,13 +154,15 @@ def _run(
     server: ServiceServer | None = None
     is_stopped = False
 
-    def stop(*_: object) -> None:
+    def stop(number: int, _: object) -> None:
         nonlocal is_stopped
         is_stopped = True
         if fleet is not None:
             fleet.interrupt()
         if server is not None:
-            server.stop()
+            if number == signal.SIGTERM and settings.own.drain_s:
+                logger.info("draining for %g s at most: probes fail", settings.own.drain_s)
+            server.drain(settings.own.drain_s if number == signal.SIGTERM else 0.0)
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
@@ -184,7 +201,7 @@ def _run(
 
 
 class Reload:
-    """Reloads on SIGHUP: token, certificate, roots, log level; each as a whole or not at all.
+    """Reloads on SIGHUP: token, certificate, roots, limits, log level; each whole or not at all.
 
     ``_lock`` is held during one reload, and guards the values read last.
 
@@ -212,6 +229,7 @@ class Reload:
         self._is_in_fleet = is_in_fleet
         self._lock = threading.Lock()
         self._certificate = _certificate_of(settings)
+        self._limited = settings
 
     def start(self) -> None:
         """Reload on a separate thread, as files and roots may hang; for a signal handler."""
@@ -226,7 +244,7 @@ class Reload:
             except ConfigError as error:
                 said.append(f"nothing is read again: {error}")
             else:
-                for read in (self._token, self._tls, self._roots, self._level):
+                for read in (self._token, self._tls, self._roots, self._limits, self._level):
                     try:
                         said += read(fresh)
                     except ConfigError as error:
@@ -284,6 +302,17 @@ class Reload:
         yield from (f"root {root} is served once it is there" for root in missing)
         yield from (f"root {root} isn't served any more" for root in removed)
 
+    def _limits(self, fresh: ServeSettings) -> Iterator[str]:
+        changed = [each for each in _LIMITS if fresh.get(each) != self._limited.get(each)]
+        if not changed:
+            return
+        limits = fresh.values.read(Limits)
+        allow_open_files(limits.connections, self._parts.table_files)
+        self._server.use_limits(limits, fresh.get(KEEP_ALIVE))
+        self._limited = fresh
+        self._show(fresh, *changed)
+        yield from (f"{each.name} is {fresh.get(each)}" for each in changed)
+
     def _level(self, fresh: ServeSettings) -> Iterator[str]:
         level = fresh.own.log_level
         root = logging.getLogger()
@@ -295,6 +324,20 @@ class Reload:
     def _show(self, fresh: ServeSettings, *settings: Setting[Any]) -> None:
         shown = fresh.redacted()
         self._parts.show_settings({each.name: shown[each.name] for each in settings})
+
+
+_LIMITS: Final[tuple[Setting[Any], ...]] = (
+    REQUEST_LINE_BYTES,
+    HEADER_BYTES,
+    HEADER_COUNT,
+    BODY_BYTES,
+    REQUEST_TIMEOUT,
+    WRITE_TIMEOUT,
+    MAX_CONNECTIONS,
+    MAX_PIPELINED,
+    KEEP_ALIVE,
+)
+"""The settings of what one client may use, which a reload reads again."""
 
 
 def _certificate_of(settings: ServeSettings) -> tuple[bytes, ...]:

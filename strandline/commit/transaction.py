@@ -230,6 +230,7 @@ class Transaction:
         extra_metadata: Mapping[str, str] | None = None,
         check_table: Callable[[], None] = lambda: None,
         searched: Partitions = NOWHERE,
+        check_since: Callable[[Timeline], None] = lambda _: None,
     ) -> CommitMetadata:
         """Complete the instant, which makes its files visible; return the commit's metadata.
 
@@ -241,6 +242,8 @@ class Transaction:
             check_table: Called under the lock before any decision, on another thread if the storage
                 is remote; raises if the table can't be written any more.
             searched: Partitions in which keys were looked up.
+            check_since: Called under the lock with the active timeline; raises if what has
+                completed since the start forbids this commit.
 
         Raises:
             WriteConflictError: Another writer changed the same file groups or the schema, overwrote
@@ -265,6 +268,7 @@ class Transaction:
                 self._heartbeat.announce_completion(announcement)
             now = self._meta.active_timeline()
             self._check_rollbacks(now)
+            check_since(now)
             if not self._is_planned:
                 self._compare(now, ours)
                 self._compare_doubtful(now, ours)

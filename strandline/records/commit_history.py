@@ -20,7 +20,11 @@ from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import CommitMetadata
 from timeline.timeline import Timeline
 
-_COMMITS: Final = frozenset({COMMIT, DELTA_COMMIT, REPLACE_COMMIT})
+COMMIT_ACTIONS: Final = frozenset({COMMIT, DELTA_COMMIT, REPLACE_COMMIT})
+STREAM_BATCH: Final = "_hudi_streaming_sink_checkpoint"
+"""Key of the extra metadata with the micro-batch of a stream; Hudi's."""
+STREAM_QUERY: Final = "_strandline_streaming_query"
+"""Key of the extra metadata with the id of the stream's query."""
 _WITHOUT_SCHEMA: Final = frozenset({"CLUSTER", "COMPACT", "INDEX", "LOG_COMPACT"})
 """Operations whose metadata may hold a schema other than the table's."""
 
@@ -36,6 +40,8 @@ class CommitFacts:
         file: Path of one of its base files; ``None`` if it wrote none.
         column_ids: JSON of that schema's columns with ids (schema on read), which allow a column to
             have another name in older files; empty if they have none.
+        stream_batch: Text of the key ``STREAM_BATCH``; empty if the commit hasn't got it.
+        stream_query: That of ``STREAM_QUERY``.
     """
 
     bytes_written: int
@@ -43,6 +49,8 @@ class CommitFacts:
     avro_schema: str | None
     file: str | None
     column_ids: str = ""
+    stream_batch: str = ""
+    stream_query: str = ""
 
     @classmethod
     def of(cls, metadata: CommitMetadata) -> CommitFacts:
@@ -61,6 +69,8 @@ class CommitFacts:
             schema if is_of_table else None,
             next((stat.path for stat in stats if stat.path), None),
             metadata.extra_metadata.get(LATEST_SCHEMA, ""),
+            metadata.extra_metadata.get(STREAM_BATCH, ""),
+            metadata.extra_metadata.get(STREAM_QUERY, ""),
         )
 
 
@@ -100,7 +110,13 @@ class CommitHistory:
         Raises:
             CorruptMetadataError: A commit can't be read; the message names its file.
         """
-        return (self._facts_of(instant, meta) for instant in _newest_commits(timeline))
+        return (facts for _, facts in self.newest_commits(meta, timeline))
+
+    def newest_commits(
+        self, meta: TableMetaClient, timeline: Timeline
+    ) -> Iterator[tuple[Instant, CommitFacts]]:
+        """Yield completed commits and their facts, as ``newest_first``."""
+        return ((instant, self._facts_of(instant, meta)) for instant in _newest_commits(timeline))
 
     def avro_schema(self, meta: TableMetaClient, timeline: Timeline) -> str | None:
         """Return the newest schema of a table to be written; ``None`` if no commit has one.
@@ -241,7 +257,7 @@ def _log_bases(metadata: CommitMetadata, instant: Instant) -> Mapping[str, str]:
 
 def _newest_commits(timeline: Timeline) -> Iterator[Instant]:
     completed = reversed(timeline.completed().instants)
-    return (instant for instant in completed if instant.action in _COMMITS)
+    return (instant for instant in completed if instant.action in COMMIT_ACTIONS)
 
 
 def _check_schema(schema: str, path: str) -> None:

@@ -144,13 +144,27 @@ def execute_all(
         LockError: The lock can't be acquired, or was lost.
         CommitOutcomeUnknownError: It is unknown whether a compaction has completed.
     """
-    pending = target.meta.active_timeline().pending()
-    results = [
-        execute(context, target, instant) for instant in pending if instant.action == COMPACTION
-    ]
+    results = list(_pending_executed(context, target))
     planned = plan(context, target, if_due=if_due)
     if planned is not None:
         results.append(execute(context, target, planned))
+    return _last(results)
+
+
+def execute_planned(context: WriteContext, target: Target) -> CompactionResult | None:
+    """Execute the planned compactions, oldest first; result and errors as ``execute_all``."""
+    return _last(list(_pending_executed(context, target)))
+
+
+def _pending_executed(context: WriteContext, target: Target) -> Iterator[CompactionResult | None]:
+    """Execute each pending compaction, and yield its result."""
+    for instant in target.meta.active_timeline().pending():
+        if instant.action == COMPACTION:
+            yield execute(context, target, instant)
+
+
+def _last(results: Sequence[CompactionResult | None]) -> CompactionResult | None:
+    """Return the last result, with the times of the others."""
     done = [result for result in results if result is not None]
     if not done:
         return None
@@ -198,7 +212,11 @@ def execute(context: WriteContext, target: Target, instant: Instant) -> Compacti
         storage = context.storage.for_cause("marker")
         # The next write sweeps the leftovers of a failure.
         try:
-            DirectMarkers(transaction.time).finish(storage, written.report.paths)
+            if files.unanswered:
+                # The sweeps of the next writes find the late file by its marker.
+                delete_unreported(storage, transaction.time, written.report.paths)
+            else:
+                DirectMarkers(transaction.time).finish(storage, written.report.paths)
             transaction.end()
         except StrandlineError as error:
             logger.warning("markers or heartbeat of %s stay: %s", transaction.instant, error)

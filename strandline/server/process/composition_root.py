@@ -133,6 +133,7 @@ class Parts:
             stores=Stores(options.store, self._clock),
             awaits=options.awaits_roots,
             most_open=options.most_open_tables,
+            slow_sync_s=options.slow_sync_s,
         )
         self.views.on_close = self._forget_closed
         self.checks = SamplingCheck(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 
 from fsview.model.file_system_view import FileSystemView
 from strandline.commit.conflict import NOWHERE, Partitions
@@ -73,6 +74,7 @@ def _complete(request: WriteRequest, written: Written) -> None:
         request.extra_metadata,
         target.check_unchanged,
         _searched(request, written.begun),
+        partial(request.check_batch_since, target),
     )
     request.context.history.remember(transaction.instant, metadata)
 

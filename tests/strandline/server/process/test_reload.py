@@ -1,7 +1,8 @@
-"""SIGHUP has a service read token, certificate, roots and log level again."""
+"""SIGHUP has a service read token, certificate, roots, limits and log level again."""
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import signal
@@ -24,7 +25,7 @@ from strandline.server.process.composition_root import Parts
 from strandline.server.process.options import PartsOptions
 from strandline.settings.sources import ServeSettings
 from tests.kit.concurrency.patience import PATIENCE_S, pause
-from tests.kit.servers.live_service import running
+from tests.kit.servers.live_service import HttpClient, running
 from tests.kit.servers.serve_process import environment
 from tests.kit.tables import golden
 from tests.strandline.server.process.test_command import LAST_INSTANT, Serving
@@ -103,6 +104,30 @@ def test_what_is_changed_takes_effect_and_what_is_wrong_does_not(tmp_path: Path)
         assert is_served(serving, two, "second")
         rest = serving.end()
         assert "stopped" not in rest  # which is logged at INFO
+
+
+@pytest.mark.property
+def test_limits_are_read_again(tmp_path: Path) -> None:
+    """Those of open connections, too; a value that isn't allowed changes nothing."""
+    place = Place(tmp_path)
+    with (
+        Serving("--config", str(place.config), "--port", "0") as serving,
+        HttpClient(int(serving.url.rpartition(":")[2]), "first") as client,
+    ):
+        headers = {f"X-{number}": "x" for number in range(30)}
+        assert client.request("GET", "/healthz", headers=headers).status == 200
+        added = "\nstrandline.service.header.max.count=20\nstrandline.service.keep.alive.secs=7"
+        place.config.write_text(place.config.read_text() + added)
+        assert reloaded(serving)[0] == (
+            "strandline.service.header.max.count is 20; strandline.service.keep.alive.secs is 7"
+        )
+        assert client.request("GET", "/healthz", headers=headers).status == 431
+        shown = json.loads(serving.get(STATUS, "first"))["settings"]
+        assert shown["strandline.service.header.max.count"]["value"] == "20"
+        assert reloaded(serving)[0] == "nothing has changed"
+        place.config.write_text(place.config.read_text().replace("count=20", "count=2"))
+        assert reloaded(serving)[0].startswith("nothing is read again: ")
+        assert client.request("GET", "/healthz", headers=headers).status == 431
 
 
 @pytest.mark.property
