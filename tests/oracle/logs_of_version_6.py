@@ -1,6 +1,6 @@
 """Takes the turns of the tests of logs and compactions beside a release of Hudi, on version 6.
 
-``python -m tests.oracle.logs_of_version_6 RELEASE FOLDER [NAME]``; one process has one release.
+``python -m tests.oracle.logs_of_version_6 RELEASE FOLDER [NAME...]``; one process has one release.
 """
 
 from __future__ import annotations
@@ -24,9 +24,7 @@ TURNS: Final[dict[str, Callable[[Hudi, Path], None]]] = {
     "rolled back": lambda hudi, path: logs.test_completed_delta_commits_are_rolled_back(
         hudi, path, 6
     ),
-    "each other's plans": lambda hudi, path: compactions.test_each_executes_the_others_plan(
-        hudi, path, 6
-    ),
+    "plans": lambda hudi, path: compactions.test_each_executes_the_others_plan(hudi, path, 6),
     "logs": lambda hudi, path: logs.test_on_a_table_that_hudi_made(hudi, path, 6),
     "logs of Parquet": lambda hudi, path: compactions.test_taking_turns(hudi, path, 6, PARQUET),
     "buckets": lambda hudi, path: compactions.test_taking_turns(hudi, path, 6, BUCKETS),
@@ -36,11 +34,11 @@ TURNS: Final[dict[str, Callable[[Hudi, Path], None]]] = {
 }
 
 
-def main(release: str, folder: str, name: str = "") -> None:
-    """Take the turns, or those of a name."""
+def main(release: str, folder: str, *names: str) -> None:
+    """Take the turns, or those of some names."""
     with hudi_session(Path(folder) / "warehouse", release) as hudi:
         for each, take in TURNS.items():
-            if name in ("", each):
+            if not names or each in names:
                 started = time.monotonic()
                 path = Path(folder) / each
                 path.mkdir()

@@ -41,7 +41,8 @@ def hudi_compacts(hudi: Hudi, table: Shared, operation: str) -> None:
     """Have Hudi schedule a compaction, or run the planned ones."""
     hudi.call(
         f"call run_compaction(op => '{operation}', path => '{table.path}',"
-        " options => 'hoodie.metadata.enable=false,hoodie.compact.inline.max.delta.commits=1')"
+        " options => 'hoodie.metadata.enable=false,hoodie.compact.inline.max.delta.commits=1"
+        f",hoodie.write.auto.upgrade=false,hoodie.write.table.version={table.version}')"
     )
     table.check()
 

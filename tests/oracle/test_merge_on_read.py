@@ -91,10 +91,11 @@ class Shared:
         self.happened(operation, data)
         self.check()
 
-    def they(self, operation: str, data: pa.Table, **options: str) -> None:
+    def they(self, operation: str, data: pa.Table, *, checks: bool = True, **options: str) -> None:
         self.hudi.write(data, self.path, self.theirs(operation, **options), partitions=1)
         self.happened(operation, data)
-        self.check()
+        if checks:
+            self.check()
 
     def theirs(self, operation: str, **options: str) -> dict[str, str]:
         named = theirs(self.version, operation)
@@ -125,7 +126,10 @@ class Shared:
     def check(self) -> None:
         assert _plain(rows_of(Table(self.path).to_arrow())) == self.expected
         assert _plain(self.hudi.read(self.path)) == self.expected
-        assert _plain(rows_of(_by_hudi_rs(self.path))) == self.expected
+        # Of version 6 hudi-rs leaves out logs on top of a planned compaction, Hudi's own, too.
+        planned = list((self.path / ".hoodie").glob("*.compaction.requested"))
+        if all(each.with_name(f"{each.name[:17]}.commit").exists() for each in planned):
+            assert _plain(rows_of(_by_hudi_rs(self.path))) == self.expected
         optimized = self.hudi.read(self.path, hoodie_datasource_query_type="read_optimized")
         own = Table(self.path).scan(read_optimized=True).to_arrow()
         # Without logs a record that has moved is in both partitions.
@@ -225,8 +229,11 @@ def test_each_rolls_back_what_the_other_left_pending(
     die_before_completion(table.path, table.ours, unseen)
     assert _left(table)
     table.check()
-    table.they("upsert", rides(range(5), ts=3))
+    table.they("upsert", rides(range(5), ts=3), checks=hudi.is_1)
     assert not _left(table)
+    if not hudi.is_1:
+        # It requests its rollback after its write, and until the next write doesn't read beyond it.
+        table.we("upsert", rides(range(1), ts=3))
     with pytest.raises(Py4JJavaError):
         hudi.write(unseen, table.path, {**table.theirs("upsert"), **REFUSE_COMMIT})
     _expire_heartbeats(table.path)
@@ -329,5 +336,6 @@ def _compact(hudi: Hudi, table: Shared, operation: str) -> None:
     """Have Hudi schedule a compaction, or run the planned ones."""
     hudi.call(
         f"call run_compaction(op => '{operation}', path => '{table.path}',"
-        " options => 'hoodie.metadata.enable=false,hoodie.compact.inline.max.delta.commits=1')"
+        " options => 'hoodie.metadata.enable=false,hoodie.compact.inline.max.delta.commits=1"
+        f",hoodie.write.auto.upgrade=false,hoodie.write.table.version={table.version}')"
     )

@@ -94,8 +94,10 @@ def append_commands(
     by_partition: dict[str, list[LogCommand]] = defaultdict(list)
     for command in commands:
         by_partition[command.partition].append(command)
+    # Hudi names its rollback as the instant. But Hudi 0.15.0 stops reading at a block that is newer
+    # than the newest commit, so that it leaves out later blocks of a write that began before.
     block = block_bytes(
-        COMMAND, {INSTANT_TIME: rollback, TARGET_INSTANT_TIME: target, COMMAND_TYPE: ROLL_BACK}
+        COMMAND, {INSTANT_TIME: target, TARGET_INSTANT_TIME: target, COMMAND_TYPE: ROLL_BACK}
     )
     token = slice_log_token(_TOKEN, rollback)
     appended: list[AppendedCommand] = []

@@ -24,20 +24,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import cached_property, partial
 from time import sleep
 
-from fsview.model.file_group import BaseFile, LogFile
-from fsview.model.file_name import data_files
 from strandline.commit.completion_outcome import rollback_of
-from strandline.commit.conflict import FIRST_LOGS_OF_WRITERS
 from strandline.commit.lock.base import TableLock, Wait
 from strandline.commit.markers import (
     delete_markers,
     finish_markers,
     instants_with_markers,
-    marked_files,
 )
 from strandline.commit.others_heartbeats import (
     HeartbeatSettings,
@@ -46,11 +41,9 @@ from strandline.commit.others_heartbeats import (
     is_expired,
     read_beat,
 )
-from strandline.commit.slice_logs import instants_in
 from strandline.read.instants import Archive, rollbacks_in
-from strandline.server.marker.name import is_slice_log
 from strandline.table_services.rollback.execution import RollbackExecution
-from strandline.table_services.rollback.log_command import logs_by_slice
+from strandline.table_services.rollback.pending_files import files_of_pending
 from strandline.table_services.rollback.permission import Permission, wait_for_late_readers
 from strandline.table_services.rollback.plan import (
     plan_rollback,
@@ -82,8 +75,6 @@ from timeline.metadata.instant_metadata import (
     RollbackMetadata,
     RollbackPlan,
 )
-from timeline.storage.base import FileInfo
-from timeline.table.config import META_FOLDER
 from timeline.timeline import Timeline
 
 logger = logging.getLogger(__name__)
@@ -566,82 +557,6 @@ def _target_of(plan: RollbackPlan | None, timeline: Timeline) -> Instant | None:
     """Return the instant that a rollback undoes, if it is on the timeline."""
     info = None if plan is None else plan.instant_to_rollback
     return None if info is None else timeline.find(info.commit_time, info.action)
-
-
-def files_of_pending(meta: TableMetaClient, instant: Instant) -> dict[str, int]:
-    """Return path → size of the files that a pending write may have created.
-
-    Sizes are known only of logs that are named by their slice, as in table version 6; only those
-    are among them that exist.
-
-    Cost: a tree list of its marker folder, and a list for each partition with such a log; one of
-    the table if there is no such folder, and reads of logs.
-    """
-    # A requested instant has no data files yet.
-    if instant.state is not State.INFLIGHT:
-        return {}
-    time = instant.requested_time
-    marked = marked_files(meta.storage, time)
-    if marked is None:
-        # The instant comes from an older writer, or its temporary folder was wiped; then only a
-        # listing finds its files.
-        return _listed_files(meta, instant)
-    logs = {path for path in marked if is_slice_log(path, time)}
-    if meta.config.version >= FIRST_LOGS_OF_WRITERS:
-        return dict.fromkeys((path for path in marked if path not in logs), 1)
-    files = dict.fromkeys((path for path in marked if path not in logs), 1)
-    for partition in sorted({path.rpartition("/")[0] for path in logs}):
-        for slice_ in logs_by_slice(meta.storage, partition, meta.config.base_extensions).values():
-            files.update({log.path: log.size for log in slice_ if log.path in logs})
-    return files
-
-
-def _listed_files(meta: TableMetaClient, instant: Instant) -> dict[str, int]:
-    """Return path → size of an instant's files, found by listing the table.
-
-    From version 8 on the name of a log has the instant that wrote it; before, that of its slice,
-    which may have logs of other instants. Then the inflight file names the file groups with such
-    logs; if it is empty, as Hudi's bulk inserts leave it, the logs of all groups are read.
-    """
-    time, is_delta = instant.requested_time, instant.action == DELTA_COMMIT
-    by_name = meta.config.version >= FIRST_LOGS_OF_WRITERS
-    of_slices = is_delta and not by_name
-    groups = _planned_groups(meta, instant) if of_slices else None
-    folders: dict[str, list[FileInfo]] = {}
-    for info in meta.storage.list_tree(""):
-        folder, _, name = info.name.rpartition("/")
-        folders.setdefault(folder, []).append(replace(info, name=name))
-    extensions = meta.config.base_extensions
-    return {
-        file.path: file.size
-        for folder, listing in folders.items()
-        if folder.partition("/")[0] != META_FOLDER
-        for file in data_files(folder, listing, extensions)
-        if ((by_name or isinstance(file, BaseFile)) and file.instant == time)
-        or (
-            of_slices
-            and isinstance(file, LogFile)
-            and (groups is None or (folder, file.file_id) in groups)
-            and time in instants_in(meta.storage, file.path)
-        )
-    }
-
-
-def _planned_groups(meta: TableMetaClient, instant: Instant) -> set[tuple[str, str]] | None:
-    """Return (partition, file id) of the groups to whose logs an inflight delta commit writes.
-
-    ``None`` if its inflight file is empty.
-    """
-    profile = meta.read(instant)
-    assert isinstance(profile, CommitMetadata)
-    if profile == CommitMetadata():
-        return None
-    return {
-        (partition, stat.file_id)
-        for partition, stats in profile.partition_to_write_stats.items()
-        for stat in stats
-        if stat.file_id
-    }
 
 
 def _logs_left_by(metadata: InstantMetadata) -> frozenset[str]:

@@ -81,6 +81,8 @@ WALKS: Final = {
                     (9, SIMPLE, EVENT, OURS, False, "BUCKET", 28),
                     (8, COMPLEX, EVENT, THEIRS, False, "GLOBAL_SIMPLE", 28),
                     (9, SIMPLE, EVENT, OURS, True, "GLOBAL_BLOOM", 28),
+                    (6, SIMPLE, EVENT, OURS, True, "", LONG),
+                    (6, COMPLEX, EVENT, THEIRS, False, "", 28),
                 )
             )
         ),
@@ -89,6 +91,8 @@ WALKS: Final = {
         Walk("0.15.0", 15, 24, TableForm(6, SIMPLE, EVENT, OURS, hive_style=True)),
         Walk("0.15.0, no partitions", 25, 24, TableForm(6, NON_PARTITIONED, EVENT, lazy=True)),
         Walk("0.15.0 by default", 35, 24, TableForm(6, COMPLEX, DEFAULT)),
+        Walk("0.15.0, logs", 45, 24, TableForm(6, SIMPLE, EVENT, OURS, has_logs=True)),
+        Walk("0.15.0, logs, made by it", 55, 24, TableForm(6, COMPLEX, EVENT, has_logs=True)),
     ),
 }
 """Release → its walks; together they have some 900 steps."""

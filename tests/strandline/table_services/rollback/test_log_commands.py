@@ -100,7 +100,7 @@ def test_a_command_follows_all_logs_of_the_slice_and_is_there_once(tmp_path, par
     assert done.name == log(11, slice_log_token("1-0-1", TIME))
     assert list(done.undone) == [log(10)]
     (block,) = read_blocks(storage.read(folder + done.name), done.name)
-    assert block.header == {INSTANT_TIME: TIME, TARGET_INSTANT_TIME: TARGET, COMMAND_TYPE: "0"}
+    assert block.header == {INSTANT_TIME: TARGET, TARGET_INSTANT_TIME: TARGET, COMMAND_TYPE: "0"}
     assert append(storage, commands) == (done,)
 
 

@@ -69,6 +69,11 @@ OPERATIONS = {
         SCENARIOS["upsert, logs"],
         write=lambda c, look: c.upsert(table(row("a", ts=3), row("far", "asia"))),
     ),
+    "upsert, logs, version 6": replace(
+        SCENARIOS["upsert, logs, version 6"],
+        write=lambda c, look: c.upsert(table(row("a", ts=3), row("far", "asia"))),
+    ),
+    "rollback of a delta commit, version 6": SCENARIOS["rollback of a delta commit, version 6"],
     "upsert of some blocks, logs": replace(
         SCENARIOS["flagged deletes, tiny logs"], write=lambda c, look: c.upsert(BLOCKS)
     ),
