@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -38,22 +39,29 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """A batch written, and its look-ups by the job's tasks.
+    """Batches written, and the look-ups of all tables by the job's tasks.
 
     Attributes:
-        day: The batch's.
+        number: 1 for the first.
+        tables: Those that were written.
         begun_s, ended_s: Seconds since the beginning.
-        lookups: Number of partitions that tasks have looked up.
-        wrong: How many of the answers differ from those of a view built anew at that instant.
+        wrong: How many answers differ from those of a view built anew at that instant.
         own: How many came from a task's own listing.
+        took_s: Seconds of each look-up of a partition.
     """
 
-    day: str
+    number: int
+    tables: tuple[str, ...]
     begun_s: float
     ended_s: float
-    lookups: int
     wrong: int
     own: int
+    took_s: tuple[float, ...]
+
+    @property
+    def lookups(self) -> int:
+        """Number of partitions that tasks have looked up."""
+        return len(self.took_s)
 
 
 @dataclass
@@ -83,15 +91,37 @@ class FleetRecord:
 
 
 def rates(samples: Sequence[Sample]) -> dict[str, list[tuple[float, float]]]:
-    """Return the questions a second that each server answered between samples, and their ends.
-
-    A server that was started again begins at none.
-    """
+    """Return the questions a second that each server answered between samples, and their ends."""
     found: dict[str, list[tuple[float, float]]] = {}
     for before, after in pairwise(samples):
         took_s = after.at_s - before.at_s
-        for name, count in after.answered.items():
-            earlier = before.answered.get(name, 0)
-            more = count - earlier if count >= earlier else count
+        for name, more in _between(before, after).items():
             found.setdefault(name, []).append((after.at_s, more / took_s))
     return found
+
+
+def asked(samples: Sequence[Sample], begun_s: float, ended_s: float) -> dict[str, int]:
+    """Return how many questions each server answered in a time, those that ran then.
+
+    Args:
+        samples: In order.
+        begun_s: Samples after it count.
+        ended_s: The first sample after it is the last that counts.
+    """
+    found: Counter[str] = Counter()
+    for before, after in pairwise(samples):
+        if begun_s < after.at_s and before.at_s < ended_s:
+            found.update(_between(before, after))
+    return dict(found)
+
+
+def _between(before: Sample, after: Sample) -> dict[str, int]:
+    """Return the questions that servers answered between samples.
+
+    A server that was started again begins at none.
+    """
+    return {
+        name: count - earlier if count >= earlier else count
+        for name, count in after.answered.items()
+        for earlier in [before.answered.get(name, 0)]
+    }

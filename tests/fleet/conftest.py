@@ -1,4 +1,4 @@
-"""One Spark session for the jobs that run while faults happen."""
+"""One Spark session, with Hudi's bundle, for the jobs that run while faults happen."""
 
 from __future__ import annotations
 
@@ -7,11 +7,18 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from demo.spark import start_session
+from tests.oracle.hudi import HUDI, Hudi, hudi_session
 
 
 @pytest.fixture(scope="session")
-def spark(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
-    session = start_session("strandline-fleet", request.config.getoption("--spark-master"))
-    yield session
-    session.stop()
+def hudi(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Hudi]:
+    master = request.config.getoption("--spark-master")
+    with hudi_session(tmp_path_factory.mktemp("warehouse"), HUDI, master) as session:
+        yield session
+
+
+@pytest.fixture(scope="session")
+def spark(hudi: Hudi) -> SparkSession:
+    return hudi.spark

@@ -51,7 +51,7 @@ class FleetJob:
     Args:
         spark: The session.
         base: The table's folder.
-        urls: The servers' addresses, of the owner, the copy and the others.
+        urls: The servers' addresses, of the owner, the copy and the others; or routers'.
 
     Attributes:
         looked: What tasks were answered in all rounds.

@@ -168,7 +168,9 @@ class Hudi:
 
 
 @contextmanager
-def hudi_session(warehouse: object, release: str = HUDI) -> Iterator[Hudi]:
+def hudi_session(
+    warehouse: object, release: str = HUDI, master: str = "local[2]"
+) -> Iterator[Hudi]:
     """Start Spark with Hudi's bundle; whatever is missing for it is an error, never a skip."""
     conf = {
         "spark.jars.packages": f"{BUNDLE}:{release}",
@@ -180,7 +182,7 @@ def hudi_session(warehouse: object, release: str = HUDI) -> Iterator[Hudi]:
     }
     if ivy := os.environ.get("STRANDLINE_IVY_DIR"):
         conf["spark.jars.ivy"] = ivy
-    spark = start_session("strandline-oracle", conf=conf)
+    spark = start_session("strandline-oracle", master, conf)
     try:
         yield Hudi(spark, release)
     finally:

@@ -105,9 +105,9 @@ class CompactTask:
         try:
             for batch in batches:
                 for data in batch.column(0).to_pylist():
-                    self.begun.stop_if_left(self.storage)
+                    self.begun.stop_if_left(self.storage, self.instant)
                     stat, counts = self._compacted(pickle.loads(data), reader, logs, begun)  # noqa: S301 - from our driver
-                    self.begun.stop_if_left(self.storage, stat.path)
+                    self.begun.stop_if_left(self.storage, self.instant, stat.path)
                     given = [stat.partition_path, 0, 0]
                     yield status_row({"stat": plain(stat), "counts": plain(counts), "rows": given})
         except Exception:

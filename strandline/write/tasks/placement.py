@@ -29,6 +29,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fsview.model.file_group import FileSlice
 from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
 from strandline.write.tasks.columns import (
     BUCKET,
@@ -51,6 +52,40 @@ _EVEN: Final = 1.25
 
 
 @dataclass(frozen=True, slots=True)
+class LogSlice:
+    """The slice that a group's next log belongs to, in table version 6.
+
+    There the name of a log has the base instant of its slice, and the logs of a slice are numbered.
+
+    Attributes:
+        instant: The base instant: of the base file, or of the group's pending compaction.
+        base_file: Name of the base file; ``""`` if the slice has only logs.
+        logs: Names of its logs, in order.
+        version: Version of the next log.
+    """
+
+    instant: str
+    base_file: str
+    logs: tuple[str, ...]
+    version: int
+
+    @classmethod
+    def of(cls, found: FileSlice, compaction: str | None) -> LogSlice:
+        """Return the slice of the next log of a group.
+
+        Args:
+            found: The group's newest slice, merged over a pending compaction.
+            compaction: Requested time of the group's pending compaction, if there is one.
+        """
+        instant, base = compaction or found.base_instant, found.base_file
+        logs = sorted(found.log_files, key=lambda log: log.order)
+        own = [log for log in logs if log.instant == instant]
+        name = base.name if base is not None and base.instant == instant else ""
+        version = max((log.version for log in own), default=0) + 1
+        return cls(instant, name, tuple(log.name for log in own), version)
+
+
+@dataclass(frozen=True, slots=True)
 class StoredFile:
     """The newest base file of a group; ``size`` in bytes.
 
@@ -61,6 +96,7 @@ class StoredFile:
         late_logs: Names of those logs whose writers may have looked keys up before the base file
             was visible. If a compaction wrote it, they may have keys that it lacks, because logs
             had deleted them.
+        slice: The slice of the group's next log, in table version 6; else ``None``.
     """
 
     partition: str
@@ -69,6 +105,7 @@ class StoredFile:
     size: int
     has_logs: bool = False
     late_logs: tuple[str, ...] = ()
+    slice: LogSlice | None = None
 
     @property
     def path(self) -> str:
@@ -111,6 +148,7 @@ class Bucket:
         base_file: Name of the base file that the new one replaces; ``None`` for a new group, and
             if the rows go to logs.
         is_log: Whether the rows go to logs of a stored group.
+        slice: The slice of these logs, in table version 6; else ``None``.
     """
 
     number: int
@@ -118,6 +156,12 @@ class Bucket:
     file_id: str
     base_file: str | None = None
     is_log: bool = False
+    slice: LogSlice | None = None
+
+    @property
+    def first_log(self) -> int:
+        """The version of the write's first log."""
+        return 1 if self.slice is None else self.slice.version
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +269,8 @@ class _Builder:
         group = (file.partition, file.file_id)
         if group not in self._stored:
             base, size = (None, 0) if is_log else (file.name or None, file.size)
-            self._stored[group] = self._open(*group, base, size, is_log=is_log)
+            of_log = file.slice if is_log else None
+            self._stored[group] = self._open(*group, base, size, is_log=is_log, of_log=of_log)
         number = self._stored[group]
         self.weights[number] += rows * self._sizing.record_bytes
         return number
@@ -243,10 +288,12 @@ class _Builder:
         weight: int,
         *,
         is_log: bool = False,
+        of_log: LogSlice | None = None,
     ) -> int:
-        self.buckets.append(Bucket(len(self.buckets), partition, file_id, base_file, is_log))
+        number = len(self.buckets)
+        self.buckets.append(Bucket(number, partition, file_id, base_file, is_log, of_log))
         self.weights.append(weight)
-        return len(self.buckets) - 1
+        return number
 
 
 def place(

@@ -8,21 +8,42 @@ from pathlib import Path
 import pytest
 
 from demo.fleet.__main__ import main
-from demo.fleet.page import write_page
-from demo.fleet.record import Event, FleetRecord, Round, Sample, rates
+from demo.fleet.page import asked_table, write_page
+from demo.fleet.record import Event, FleetRecord, Round, Sample, asked, rates
 from demo.record import Proof
 
-ROUND = Round("2013-01-01", 0.0, 2.0, 8, wrong=0, own=1)
+ROUND = Round(1, ("AA",), 0.0, 2.0, wrong=0, own=1, took_s=(0.01,) * 8)
 PROOF = Proof("view, <pyarrow>", 842, None, 0.1)
+SAMPLES = [Sample(0.0, {"a": 5}), Sample(0.5, {"a": 9}), Sample(1.0, {"a": 2, "b": 3})]
 
 
 def record() -> FleetRecord:
-    samples = [Sample(0.0, {"a": 5}), Sample(0.5, {"a": 9}), Sample(1.0, {"a": 2, "b": 3})]
-    return FleetRecord("before", "after", samples, [Event(0.7, "a dies")], [ROUND], [PROOF])
+    events = [Event(0.7, "a dies")]
+    return FleetRecord("before", "after", list(SAMPLES), events, [ROUND], [PROOF])
 
 
 def test_a_server_that_starts_again_counts_from_none() -> None:
-    assert rates(record().samples) == {"a": [(0.5, 8.0), (1.0, 4.0)], "b": [(1.0, 6.0)]}
+    assert rates(SAMPLES) == {"a": [(0.5, 8.0), (1.0, 4.0)], "b": [(1.0, 6.0)]}
+
+
+@pytest.mark.parametrize(
+    ("begun_s", "ended_s", "found"),
+    [
+        (0.0, 0.4, {"a": 4}),
+        (0.0, 1.0, {"a": 6, "b": 3}),
+        (0.6, 1.0, {"a": 2, "b": 3}),
+        (1.0, 2.0, {}),
+    ],
+)
+def test_who_was_asked_in_a_time(begun_s: float, ended_s: float, found: dict[str, int]) -> None:
+    assert asked(SAMPLES, begun_s, ended_s) == found
+
+
+def test_the_page_says_who_was_asked_and_who_did_not_run() -> None:
+    rounds = [replace(ROUND, ended_s=0.4), replace(ROUND, number=2, begun_s=0.6, ended_s=1.0)]
+    shown = asked_table(rounds, SAMPLES)
+    assert "<td>1</td><td>4</td><td>-</td>" in shown
+    assert "<td>2</td><td>2</td><td>3</td>" in shown
 
 
 @pytest.mark.parametrize(
@@ -49,9 +70,13 @@ def test_the_page_has_drawing_events_rings_and_proofs(tmp_path: Path) -> None:
     for part in ("<svg", "a dies", "<pre>before</pre>", "<pre>after</pre>", "&lt;pyarrow&gt;"):
         assert part in text
     assert "all answers and rows are right" in text
+    assert "10 ms" in text
 
 
-def test_days_that_leave_a_fault_out_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("more", [[], ["--groups"]])
+def test_rounds_that_leave_a_fault_out_are_refused(
+    more: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit, match="2"):
-        main(["--days", "11"])
-    assert "--days is 11; allowed: 12 or more" in capsys.readouterr().err
+        main([*more, "--rounds", "11"])
+    assert "--rounds is 11; allowed: 12 or more" in capsys.readouterr().err
