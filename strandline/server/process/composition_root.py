@@ -139,7 +139,9 @@ class Parts:
         self.checks = SamplingCheck(
             self.views, self.metrics, interval_s=options.check_interval_s, ending=ending
         )
-        self.admission = Admission(options.token, options.admit_networks)
+        self.admission = Admission(
+            options.token, options.admit_networks, other_token=options.other_token
+        )
         self.markers = MarkerService(
             self.views.storage_of,
             conflicts=options.conflicts,

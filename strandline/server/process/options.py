@@ -44,6 +44,7 @@ class PartsOptions:
 
     roots: tuple[str, ...]
     token: str | None = field(default=None, repr=False)
+    other_token: str | None = field(default=None, repr=False)
     storage_options: Mapping[str, Any] | None = field(default=None, repr=False)
     gzip: bool = config.EMBED_GZIP.field()
     store: StoreOptions = field(default_factory=StoreOptions)
