@@ -385,6 +385,9 @@ class MovingLake:
                     assert answered is not None
                     assert answered.status == OK, answered.body
                     question.check(answered.body, server.url)
+        asked = {one.path for one in self.balancer.exchanges}
+        assert any(path.endswith("/marker/create") for path in asked), "as if it had no server"
+        assert any("/view/" in path for path in asked)
         lost = {key for key, times in _in_vain(self.balancer.exchanges).items() if times}
         assert not lost, "never answered"
         group = read_fleet(self.state).fleet.mounts.group(self._prefix)
