@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.process_tree import cpu_seconds
-from benchmarks.write.spark_session import hudi_session
+from benchmarks.write.spark_session import compaction_call, hudi_session
 from strandline import Table, WriteClient
 
 if TYPE_CHECKING:
@@ -39,7 +39,6 @@ _PARTITIONS: Final = 4
 _TASKS: Final = "tasks"
 _DRIVER: Final = "driver"
 _HUDI: Final = "Hudi"
-_ALWAYS: Final = "hoodie.metadata.enable=false,hoodie.compact.inline.max.delta.commits=1"
 
 
 def rows(ids: Sequence[int], ts: int) -> pa.Table:
@@ -68,8 +67,7 @@ def make(spark: SparkSession, base: Path, count: int) -> int:
 def compact(spark: SparkSession, base: Path, side: str) -> None:
     """Compact a table by one side."""
     if side == _HUDI:
-        call = f"call run_compaction(op => 'scheduleAndExecute', path => '{base}'"
-        spark.sql(f"{call}, options => '{_ALWAYS}')").collect()
+        spark.sql(compaction_call(base)).collect()
         return
     more: dict[str, Any] = {"strandline.write.driver.max.rows": "0"} if side == _TASKS else {}
     with WriteClient(spark, base, {**OPTIONS, **more}) as client:

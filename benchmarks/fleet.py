@@ -2,8 +2,9 @@
 
 ``forwarded``: the latency of a look-up at the table's owner, and by way of another server. Servers
 are processes of their own, all on this machine; both ways are measured in alternation, and each
-answer is compared. ``adoption``, ``join``, ``mix``, ``figure10`` and ``routers``: see
-``benchmarks.servers.adoption``, ``.joining``, ``.mix``, ``.outage``, ``.routing``; of these
+answer is compared. ``adoption``, ``join``, ``held``, ``mix``, ``moves``, ``figure10``, ``routers``:
+see ``benchmarks.servers.adoption``, ``.joining``, ``.held``, ``.mix``, ``.moves``, ``.outage``,
+``.routing``; of these
 ``adoption`` and ``mix`` take the views' database from ``--database``. ``benchmarks/README.md`` has
 results.
 """
@@ -26,6 +27,7 @@ from benchmarks.results.ratios import Bound, Ratio, table
 from benchmarks.servers.adoption import adopted
 from benchmarks.servers.big_table import BigTable, Shape
 from benchmarks.servers.fleet_servers import FleetServer, owner_and_other
+from benchmarks.servers.held import held
 from benchmarks.servers.joining import joined
 from benchmarks.servers.lookup_load import LookupLoad
 from benchmarks.servers.mix import mixed
@@ -114,6 +116,7 @@ PARTS: Final[Mapping[str, Callable[[Path, Namespace], Iterator[Ratio]]]] = {
     "forwarded": lambda folder, given: forwarded(folder, given.rounds, given.seconds),
     "adoption": adoption,
     "join": lambda folder, given: joined(folder, given.rounds),
+    "held": lambda folder, given: held(folder),
     "mix": mix,
     "moves": lambda folder, given: moved(folder, given.rounds),
     "figure10": lambda folder, given: figure10(folder),

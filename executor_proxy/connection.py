@@ -260,7 +260,7 @@ class KeptConnections:
 
     def exchange(self, request: Outgoing, timeouts: Timeouts) -> Incoming:
         """Send a request and read its answer, a second time if the kept connection was dead."""
-        what = f"{request.method} {request.path} at {self.url}"
+        what = request.shown(self.url)
         deadline = time.monotonic() + timeouts.exchange_s
         connection = _connections.take(self._peer)
         # Only a kept connection may have been closed by the service while it was idle.

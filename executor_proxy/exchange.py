@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Final, Protocol
 from urllib.parse import urlsplit
 
+from fsview.wire.param import REQUEST_ID_HEADER
 from timeline.errors import BadAnswerError, ConfigError
 
 FINGERPRINT: Final = "sha256:"
@@ -80,6 +81,12 @@ class Outgoing:
     headers: Mapping[str, str]
     body: bytes = b""
     is_safe: bool = False
+
+    def shown(self, url: str) -> str:
+        """Return what names the request to an address in errors."""
+        request_id = self.headers.get(REQUEST_ID_HEADER)
+        named = "" if request_id is None else f" [request {request_id}]"
+        return f"{self.method} {self.path} at {url}{named}"
 
 
 @dataclass(frozen=True, slots=True)

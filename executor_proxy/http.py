@@ -30,7 +30,7 @@ from executor_proxy.exchange import (
 )
 from executor_proxy.requests_session import RequestsSessions
 from executor_proxy.worker_state import this_worker
-from fsview.wire.param import FALLBACKS_HEADER, WAIT_HEADER
+from fsview.wire.param import FALLBACKS_HEADER, REQUEST_ID_HEADER, WAIT_HEADER
 from fsview.wire.route import JSON
 from timeline.errors import (
     BadAnswerError,
@@ -127,14 +127,19 @@ class HttpSession:
             ViewBehindError: The service can't answer at the caller's timeline.
         """
         timeouts = self.timeouts if within_s is None else self.timeouts.within(within_s)
-        headers = self._headers | {"Accept": accept, WAIT_HEADER: _wait_within(timeouts)}
+        worker = this_worker()
+        headers = self._headers | {
+            "Accept": accept,
+            WAIT_HEADER: _wait_within(timeouts),
+            REQUEST_ID_HEADER: worker.request_id(),
+        }
         if method == "POST":
             headers["Content-Length"] = str(len(body))
         if body:
             headers["Content-Type"] = "application/json"
         target = f"{path}?{_query(params)}" if params else path
         is_safe = is_safe or method == "GET"
-        unreported = this_worker().fallbacks
+        unreported = worker.fallbacks
         reports = unreported.take(self.url)
         if reports:
             headers[FALLBACKS_HEADER] = ",".join(f"{cause}={n}" for _, cause, n in reports)
@@ -148,11 +153,12 @@ class HttpSession:
 
     def _call(self, request: Outgoing, timeouts: Timeouts) -> bytes:
         """Send the request, decode the body, raise the error for the status."""
-        what = f"{request.method} {request.path} at {self.url}"
+        what = request.shown(self.url)
         answer = self.transport.exchange(request, timeouts)
         body = _decoded(answer.body, answer.encoding, what)
         if answer.status != http.client.OK:
-            raise error_of(answer.status, body, what, answer.retry_after)
+            request_id = request.headers[REQUEST_ID_HEADER]
+            raise error_of(answer.status, body, what, answer.retry_after, request_id)
         return body
 
     @property
@@ -196,23 +202,27 @@ def _decoded(body: bytes, encoding: str, what: str) -> bytes:
     return decoded
 
 
-def error_of(status: int, body: bytes, what: str, retry_after: str | None) -> StrandlineError:
+def error_of(
+    status: int, body: bytes, what: str, retry_after: str | None, request_id: str
+) -> StrandlineError:
     """Return the error for an answer with a status other than 200; see the module's table.
 
     Args:
         status: HTTP status.
         body: Decoded body: JSON with ``title`` and optionally ``code`` and ``hint``, or plain text.
-        what: Method, path and address, for the message.
+        what: Method, path, address and id, for the message.
         retry_after: Value of ``Retry-After``, or ``None``.
+        request_id: The id alone, for messages that don't say what was asked.
     """
     code, text, hint = _parse_error(body)
     if status < http.client.INTERNAL_SERVER_ERROR:
         known = _classes_by_code().get(code)
         if known is not None:
-            return known(text, hint=hint)
+            return known(f"{text} [request {request_id}]", hint=hint)
         if status == http.client.BAD_REQUEST:
             # Hudi's own server has no codes and answers 400 to a client that it is behind.
-            return ViewBehindError(text or "the service is on another timeline than the caller")
+            text = text or "the service is on another timeline than the caller"
+            return ViewBehindError(f"{text} [request {request_id}]")
     if status == http.client.SERVICE_UNAVAILABLE and retry_after is not None:
         busy = ServiceBusyError(f"{what} isn't answered yet: {text}")
         busy.retry_after_s = _seconds(retry_after)

@@ -122,7 +122,7 @@ class RequestsSessions:
         """Send a request and read its answer, its body within ``exchange_s``."""
         # Imported here: clients of the default transport don't need these packages.
         requests, urllib3 = import_module("requests"), import_module("urllib3")
-        what = f"{request.method} {request.path} at {self.url}"
+        what = request.shown(self.url)
         deadline = time.monotonic() + timeouts.exchange_s
         more = {} if self.ca_file is None else {"verify": self.ca_file}
         session = _sessions.take(self.factory)

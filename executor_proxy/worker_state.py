@@ -16,10 +16,12 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 from executor_proxy.circuit import Circuit, random_share
@@ -224,6 +226,11 @@ class Worker:
         self._lock = threading.Lock()
         self._circuits: OrderedDict[Hashable, Circuit] = OrderedDict()  # in the order of use
         self._logged: set[Hashable] = set()
+        self._ids, self._asked = secrets.token_hex(4), count(1)
+
+    def request_id(self) -> str:
+        """Return what names the next request in errors here and in the service's log."""
+        return f"{self._ids}-{next(self._asked):x}"
 
     def circuit(self, session: HttpSession, table: str | None = None) -> Circuit:
         """Return the circuit of an address as a session reaches it, or of one table there.

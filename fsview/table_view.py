@@ -72,6 +72,7 @@ class TableView:
         share: Share | None = None,
         trusted_s: float = 0.0,
         gathers: bool = True,
+        slow_sync_s: float = 0.0,
     ) -> None:
         """Make a view of the table at the storage's base path; reads nothing yet.
 
@@ -89,6 +90,7 @@ class TableView:
                 and a clean, removed within that time without leaving a trace in the partition.
             gathers: Whether threads that list partitions at the same time wait for each other, to
                 share a listing of the timeline (``fsview.single_flight``).
+            slow_sync_s: From which on a sync is logged; 0: none is.
         """
         clock = clock or SystemClock()
         self.is_closed = False
@@ -111,6 +113,7 @@ class TableView:
             metrics=self._metrics,
             clock=clock,
             barrier=TimedBarrier(clock) if gathers else None,
+            slow_s=slow_sync_s,
         )
         self._branches = BranchFinder(self._follower)
         self.loader = PartitionLoader(self._follower, trusted_s=trusted_s)

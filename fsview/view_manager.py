@@ -89,6 +89,7 @@ class ViewManager:
         stores: Stores | None = None,
         awaits: bool = False,
         most_open: int = MOST_OPEN,
+        slow_sync_s: float = 0.0,
     ) -> None:
         """Make a manager with no table open.
 
@@ -104,6 +105,7 @@ class ViewManager:
             stores: Keep the tables' packed files; ``None``: in memory.
             most_open: How many tables may be open; beyond it, and beyond what the budget allows,
                 those used least recently are closed.
+            slow_sync_s: From which on a table's sync is logged; 0: none is.
         """
         self._lock, self._changing = threading.Lock(), threading.Lock()
         # Replaced as a whole: requests read it without the lock.
@@ -118,6 +120,7 @@ class ViewManager:
         self._time = clock or SystemClock()
         self._open = opener
         self._retained = retained_snapshots
+        self._slow_sync_s = slow_sync_s
         self.stores = stores or Stores()
         self.stores.retained.evict = self._drop_snapshots
         self.most_open = self.stores.most_open(most_open)
@@ -485,6 +488,7 @@ class ViewManager:
                 retained_snapshots=self._retained,
                 record=kept_in(store),
                 share=self.stores.budget.share(self.stores.retained),
+                slow_sync_s=self._slow_sync_s,
             )
             if prepare is not None:
                 prepare(table)

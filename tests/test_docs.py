@@ -24,6 +24,7 @@ from timeline import errors
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("timeline", "fsview", "executor_proxy", "strandline")
+_OF_SPARK = (".__main__", ".spark", ".spark_rows", ".spark_source", "strandline.stream")
 
 
 def text(name: str) -> str:
@@ -38,7 +39,7 @@ def test_reference_is_what_the_code_says() -> None:
 def declared_settings() -> Iterator[Setting[Any]]:
     """Yield the settings that any module of ``strandline`` declares, but for Spark's adapter."""
     for module in pkgutil.walk_packages(strandline.__path__, "strandline."):
-        if not module.name.endswith((".__main__", ".spark", ".spark_rows", ".spark_source")):
+        if not module.name.endswith(_OF_SPARK):
             yield from declared(vars(importlib.import_module(module.name)))
 
 

@@ -3,6 +3,7 @@
 DCMS's rings with the fleet's ring, DH-HDFS's groups and plans with its plans, HopsFS's bytes.
 
 Seeded: the same arguments print the same page. ``--folder`` writes it there, too, with drawings.
+``--measured`` adds what is measured with processes, and so differs from run to run (six minutes).
 Needs scipy, and matplotlib for drawings. ``benchmarks/README.md`` has results.
 """
 
@@ -13,9 +14,10 @@ import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
-from benchmarks.papers import lake
+from benchmarks.papers import lake, measured
 from benchmarks.papers.page import write_page
 from benchmarks.papers.sections import sections
 from benchmarks.papers.solving import Timed
@@ -37,6 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--trace", type=Path, help="SWIM's FB-2010 with input paths, in place of a drawn lake"
     )
     parser.add_argument("--folder", type=Path, help="for the page and its drawings")
+    parser.add_argument("--measured", action="store_true", help="also measure HopsFS's claims")
     given = parser.parse_args(arguments)
     # Before anything is computed, which takes minutes.
     if given.folder is not None and not _is_there("matplotlib"):
@@ -47,6 +50,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(str(missing))
     asked = None if given.trace is None else lake.read(given.trace)
     found = sections(given.seed, given.tables, given.rings, solver, asked, given.paths)
+    if given.measured:
+        with TemporaryDirectory() as folder:
+            found.append(measured.hopsfs(Path(folder)))
     print("\n\n".join(section.text() for section in found))
     print(solver.text(), file=sys.stderr)
     if given.folder is not None:

@@ -130,6 +130,6 @@ def hopsfs() -> Section:
         ],
         f"A row of a base file has {BASE_BYTES} bytes, and {COPIES} servers have it; a name node"
         " also keeps directories and blocks. It agrees if ours are fewer than HopsFS's. CPU of a"
-        " request beside 16 times the throughput, and the gap of a failover, are measured by"
-        " `python -m benchmarks.fleet` (`mix`, `figure10`).",
+        " request beside 16 times the throughput, and the gap of a failover, are measured with"
+        " `--measured`.",
     )

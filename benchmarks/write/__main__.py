@@ -21,6 +21,7 @@ from typing import Final
 from benchmarks.results.ratios import Ratio, detail_table, table
 from benchmarks.write import fresh, goals
 from benchmarks.write.data import Step, few_row_steps, flight_steps, generated_steps
+from benchmarks.write.logs import log_figures
 from benchmarks.write.race import Contestant, Race, Samples
 from benchmarks.write.request_figures import request_figures
 
@@ -63,7 +64,8 @@ PARTS: Final = {
 FRESH: Final = "fresh"
 REQUESTS: Final = "requests"
 TASKS: Final = "tasks"
-NAMES: Final = (*PARTS, FRESH, REQUESTS, TASKS)
+LOGS: Final = "logs"
+NAMES: Final = (*PARTS, FRESH, REQUESTS, TASKS, LOGS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,11 @@ class Bench:
             return
         if name == FRESH:
             self._add_fresh()
+            return
+        if name == LOGS:
+            args = self.args
+            common = {"scale": args.scale, "rounds": args.rounds, "codec": args.codec}
+            self._add(log_figures(self.folder, **common, without=args.without))
             return
         part = PARTS[name]
         sides = [each for each in part.sides if each.side not in self.args.without]
@@ -176,7 +183,7 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--only",
         action="append",
-        choices=[*PARTS, FRESH, REQUESTS, TASKS],
+        choices=NAMES,
         help="this part; repeatable",
     )
     add("--rounds", type=int, default=3, help="rounds of each part (default 3)")

@@ -116,8 +116,8 @@ def measured(
         for name in turns(list(sides), number):
             table = folder / f"table-{number}-{SIDES[name].kind}"
             options = TableSpec(str(table), codec, bloom=False, options={}).hudi_options()
-            *_, empty = _job(SIDES[name], table, options, ())
-            *writes, whole = _job(SIDES[name], table, options, steps)
+            *_, empty = job(SIDES[name], table, options, ())
+            *writes, whole = job(SIDES[name], table, options, steps)
             times = Table(table).to_arrow([ORDERING])[ORDERING]
             if (holds := {"rows": len(times), "ts": pc.sum(times).as_py()}) != wanted:
                 raise RaceError(f"the table of {name} holds {holds} instead of {wanted}")
@@ -127,7 +127,7 @@ def measured(
     return found
 
 
-def _job(side: Side, table: Path, options: Mapping[str, str], steps: Sequence[Step]) -> list[Spent]:
+def job(side: Side, table: Path, options: Mapping[str, str], steps: Sequence[Step]) -> list[Spent]:
     """Run a job; return what each step took, and then what the whole job did."""
     events = table.parent / f"events-{time.monotonic_ns()}"
     events.mkdir()
@@ -163,10 +163,10 @@ def _named(writes: Sequence[Spent]) -> Iterator[tuple[str, Spent]]:
     first, *daily = writes
     yield from zip((BULK_INSERT, FIRST_DAILY), [first, *daily], strict=False)
     if later := daily[1:]:
-        yield LATER_DAILY, _mean(later)
+        yield LATER_DAILY, mean(later)
 
 
-def _mean(of: Sequence[Spent]) -> Spent:
+def mean(of: Sequence[Spent]) -> Spent:
     n = len(of)
     return Spent(
         sum(each.wall_s for each in of) / n,

@@ -124,10 +124,17 @@ class Worker:
 
     def write(self, table: str, step: Step) -> Sample:
         """Have a step written; return what it took."""
+        return self._measured(do="write", table=table, rows=str(step.rows), first=step.is_first)
+
+    def compact(self, table: str) -> Sample:
+        """Have a merge-on-read table compacted; return what it took."""
+        return self._measured(do="compact", table=table)
+
+    def _measured(self, **order: Any) -> Sample:
         pid, load = self.pid, os.getloadavg()[0]
         reset_peaks(pid)
         before = cpu_seconds(pid)
-        found = self.ask(do="write", table=table, rows=str(step.rows), first=step.is_first)
+        found = self.ask(**order)
         spent = cpu_seconds(pid) - before
         return Sample(found["seconds"], spent, peak_bytes(pid), found["tasks"], load)
 

@@ -6,7 +6,7 @@ import time
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
@@ -160,6 +160,9 @@ class Ours(DailyUpserts):
         engine: The client's engine or Spark session; ``None``: a ``LocalEngine``.
     """
 
+    more: Mapping[str, str] = {}
+    """Options in addition to ``OPTIONS``."""
+
     def __init__(
         self,
         proxy: Proxy,
@@ -174,7 +177,7 @@ class Ours(DailyUpserts):
         self._calls = NotedCalls()
         storage = FsspecStorage(url, s3_options(proxy.endpoint, _DRIVER))
         storage.calls = self._calls
-        options = {**OPTIONS, "hoodie.embed.timeline.server": str(service).lower()}
+        options = {**OPTIONS, **self.more, "hoodie.embed.timeline.server": str(service).lower()}
         self._client = WriteClient(
             LocalEngine() if engine is None else engine,
             url,

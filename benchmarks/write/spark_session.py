@@ -93,3 +93,12 @@ def completed_tasks(session: SparkSession) -> int:
 
 def _master() -> str:
     return _MASTER.format(os.cpu_count())
+
+
+_ALWAYS: Final = "hoodie.metadata.enable=false,hoodie.compact.inline.max.delta.commits=1"
+
+
+def compaction_call(base: object) -> str:
+    """Return the statement by which Hudi plans a compaction of a table and executes it."""
+    call = f"call run_compaction(op => 'scheduleAndExecute', path => '{base}'"
+    return f"{call}, options => '{_ALWAYS}')"

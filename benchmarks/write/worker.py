@@ -2,7 +2,7 @@
 
 ``python -m benchmarks.write.worker SIDE`` reads a line of JSON for each order and answers each with
 a line that begins with ``ANSWER``. Orders: ``open`` a table (``TableSpec``), ``write`` a file of
-rows into it, ``digest`` it, ``close`` it. Several may be open.
+rows into it, ``compact`` it, ``digest`` it, ``close`` it. Several may be open.
 """
 
 from __future__ import annotations
@@ -22,7 +22,12 @@ import pyarrow.parquet as pq
 
 from benchmarks.write.data import ID, ORDERING, PARTITION
 from benchmarks.write.fresh_job import ANSWER
-from benchmarks.write.spark_session import completed_tasks, hudi_session, plain_session
+from benchmarks.write.spark_session import (
+    compaction_call,
+    completed_tasks,
+    hudi_session,
+    plain_session,
+)
 from strandline import LocalEngine, Table, WriteClient
 
 if TYPE_CHECKING:
@@ -71,6 +76,10 @@ class Side(ABC):
     def write(self, rows: str, *, first: bool) -> None:
         """Write a file of rows: a bulk insert into a new table, or an upsert."""
 
+    def compact(self) -> None:
+        """Compact a merge-on-read table, which not every side has."""
+        raise NotImplementedError(f"{type(self).__name__} doesn't compact")
+
     def close(self) -> None:  # noqa: B027 - most sides hold nothing open
         """Release the table."""
 
@@ -101,6 +110,11 @@ class Local(Side):
             self._client = WriteClient(self._engine(), self.spec.path, self.spec.hudi_options())
         (self._client.bulk_insert if first else self._client.upsert)(rows)
 
+    def compact(self) -> None:
+        """Plan a compaction and execute it."""
+        assert self._client is not None
+        self._client.compact()
+
     def close(self) -> None:
         """Close the client."""
         if self._client is not None:
@@ -130,6 +144,11 @@ class Hudi(Side):
         operation = "bulk_insert" if first else "upsert"
         options = {"hoodie.datasource.write.operation": operation, **self.spec.hudi_options()}
         writer.options(**options).mode("append").save(self.spec.path)
+
+    def compact(self) -> None:
+        """Plan a compaction and execute it, by Hudi's procedure."""
+        assert self._session is not None
+        self._session.sql(compaction_call(self.spec.path)).collect()
 
 
 class Delta(Side):
@@ -231,13 +250,17 @@ class Orders:
             self.open.pop(order["table"]).close()
             return {}
         side = self.open[order["table"]]
-        return side.digest() if order["do"] == "digest" else _timed(side, order)
+        if order["do"] == "digest":
+            return side.digest()
+        if order["do"] == "compact":
+            return _timed(side, side.compact)
+        return _timed(side, lambda: side.write(order["rows"], first=order["first"]))
 
 
-def _timed(side: Side, order: Mapping[str, Any]) -> Mapping[str, Any]:
+def _timed(side: Side, act: Callable[[], None]) -> Mapping[str, Any]:
     before = side.tasks()
     started = time.perf_counter()
-    side.write(order["rows"], first=order["first"])
+    act()
     seconds = time.perf_counter() - started
     return {"seconds": seconds, "tasks": side.tasks() - before}
 

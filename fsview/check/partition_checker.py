@@ -281,8 +281,11 @@ class UnnamedFiles:
                 return True
             return held is None and isinstance(file, BaseFile) and self._is_duplicate(file)
         # Before version 8 a log's name has the instant of its slice, not of its writer.
-        if listed is None or (held is not None and listed < held):
+        if listed is None:
             return False
+        if held is not None and listed < held:
+            # A write empties the log of a repeated attempt, which may have been listed before.
+            return listed == 0 and name not in self._names_written
         if self._appends_pend:
             return True
         # Not all rollbacks name the logs that they leave.

@@ -118,6 +118,14 @@ class FileSlice:
         """Whether it has neither base file nor log."""
         return self.base_file is None and not self.log_files
 
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Name → size in bytes of each file."""
+        sizes = {log.name: log.size for log in self.log_files}
+        if self.base_file is not None:
+            sizes[self.base_file.name] = self.base_file.size
+        return sizes
+
 
 @dataclass(frozen=True, slots=True)
 class FileGroup:

@@ -67,7 +67,7 @@ def log_file_name(file_id: str, write_token: str, instant: str, version: int = 1
     Args:
         file_id: The file group's id.
         write_token: Token of the task attempt that writes it.
-        instant: The delta commit's requested time, from table version 8 on.
+        instant: The delta commit's requested time; before table version 8 the slice's base instant.
         version: Number of the log among those of this time, from 1.
     """
     return f".{file_id}_{instant}.log.{version}_{write_token}"

@@ -62,6 +62,7 @@ class TimelineFollower:
         metrics: Metrics,
         clock: Clock,
         barrier: TimedBarrier | None = None,
+        slow_s: float = 0.0,
     ) -> None:
         """Read nothing yet.
 
@@ -71,6 +72,7 @@ class TimelineFollower:
             metrics: Counters, labelled ``table``.
             clock: Times syncs.
             barrier: Where loads wait for each other; ``None``: they don't.
+            slow_s: From which on a sync is logged; 0: none is.
         """
         self.storage = storage
         self.state = state
@@ -81,6 +83,7 @@ class TimelineFollower:
         self._refused = RefusedFiles()
         self._syncs: SingleFlight[Snapshot] = SingleFlight()
         self._barrier = barrier
+        self._slow_s = slow_s
         self._synced_s = -math.inf
         self._label = str(state.table_id)
 
@@ -140,6 +143,7 @@ class TimelineFollower:
         return self.sync("reload")
 
     def _counted_sync(self, cause: str) -> Snapshot:
+        began_s = self._clock.monotonic()
         try:
             newest = self._sync()
         except StrandlineError as error:
@@ -150,6 +154,10 @@ class TimelineFollower:
                 key = "sync_failures", (("code", error.code),)
                 self._metrics.exported.add_of_anybody(self._label, key, 1)
             raise
+        finally:
+            took_s = self._clock.monotonic() - began_s
+            if 0 < self._slow_s <= took_s:
+                logger.warning("%s: a sync for %s took %.1f s", self.state.table_id, cause, took_s)
         self.count("sync_causes", cause=cause)
         return newest
 

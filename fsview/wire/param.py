@@ -26,6 +26,10 @@ WAIT_HEADER: Final = "Strandline-Wait"
 """Header with the seconds after which a client wants 503 and ``Retry-After`` in place of a longer
 wait. Hudi's clients don't send it: they would go to listing for good at a 503."""
 
+REQUEST_ID_HEADER: Final = "X-Request-Id"
+"""Header with what names a request in logs and errors; every answer has it. A service takes the
+client's if it is 1 to 128 of ASCII's letters, digits and ``._~:/+=@-``, and else makes one."""
+
 FALLBACKS_HEADER: Final = "Strandline-Fallbacks"
 """Header in which a client reports since its last one how many views gave the service up, by cause:
 ``late=2,behind=1``."""

@@ -471,7 +471,7 @@ def _asked(
     url: str, token_file: str | None, ca: str | None
 ) -> tuple[dict[str, dict[str, Any]], FleetRead]:
     """Return address → status of all members, and the fleet."""
-    token = read_token_file(token_file) if token_file else None
+    token = read_token_file(token_file)[0] if token_file else None
     with closing(_opened(url)) as state:
         found = read_fleet(state)
     urls = sorted(member.url for member in found.fleet.members if not member.is_router)

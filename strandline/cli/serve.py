@@ -14,7 +14,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -27,6 +27,7 @@ from strandline.server.http.authorization import (
     read_token_file,
 )
 from strandline.server.http.limits import (
+    Limits,
     allow_open_files,
     check_open_files,
     collect_garbage_seldom,
@@ -48,7 +49,21 @@ from strandline.settings.command_line import (
     Flag,
 )
 from strandline.settings.fleet import ROUTER
-from strandline.settings.service import ADMIT_NETWORKS, SPILL_DIR, TLS_CERTIFICATE, TLS_KEY
+from strandline.settings.service import (
+    ADMIT_NETWORKS,
+    BODY_BYTES,
+    HEADER_BYTES,
+    HEADER_COUNT,
+    KEEP_ALIVE,
+    MAX_CONNECTIONS,
+    MAX_PIPELINED,
+    REQUEST_LINE_BYTES,
+    REQUEST_TIMEOUT,
+    SPILL_DIR,
+    TLS_CERTIFICATE,
+    TLS_KEY,
+    WRITE_TIMEOUT,
+)
 from strandline.settings.setting import Setting, refusal, shortened
 from strandline.settings.sources import ServeSettings
 from strandline.settings.view_store import store_options
@@ -98,7 +113,9 @@ def serve(child: bool, **given: Any) -> None:
         log = log_to(STDERR, settings.own.log_level, settings.own.log_format)
         fleet = None
         if fleet_options is not None:
-            fleet = FleetPart(fleet_options, parts_options.token, parts_options.roots)
+            tokens = (parts_options.token, parts_options.other_token)
+            given_tokens = [token for token in tokens if token is not None]
+            fleet = FleetPart(fleet_options, given_tokens, parts_options.roots)
         parts = _parts(parts_options, fleet)
         try:
             _allow_files(parts, options)
@@ -139,13 +156,15 @@ def _run(
     server: ServiceServer | None = None
     is_stopped = False
 
-    def stop(*_: object) -> None:
+    def stop(number: int, _: object) -> None:
         nonlocal is_stopped
         is_stopped = True
         if fleet is not None:
             fleet.interrupt()
         if server is not None:
-            server.stop()
+            if number == signal.SIGTERM and settings.own.drain_s:
+                logger.info("draining for %g s at most: probes fail", settings.own.drain_s)
+            server.drain(settings.own.drain_s if number == signal.SIGTERM else 0.0)
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
@@ -165,7 +184,7 @@ def _run(
         server.stop()
 
     def announce() -> None:
-        hang_up = Reload(given, settings, parts, server, log, is_in_fleet=fleet is not None)
+        hang_up = Reload(given, settings, parts, server, log, fleet)
         if reloads:
             # Before the line that reports it: a program that has read it may send the signal.
             signal.signal(signal.SIGHUP, lambda *_: hang_up.start())
@@ -184,7 +203,7 @@ def _run(
 
 
 class Reload:
-    """Reloads on SIGHUP: token, certificate, roots, log level; each as a whole or not at all.
+    """Reloads on SIGHUP: token, certificate, roots, limits, log level; each whole or not at all.
 
     ``_lock`` is held during one reload, and guards the values read last.
 
@@ -194,7 +213,7 @@ class Reload:
         parts: The service.
         server: Its server.
         log: Gets a line for each reload, whatever the level is.
-        is_in_fleet: Whether all servers of a fleet must have the same token and roots.
+        fleet: The fleet; all its servers must have the same roots, and share a token.
     """
 
     def __init__(
@@ -204,14 +223,14 @@ class Reload:
         parts: Parts,
         server: ServiceServer,
         log: LogWriter,
-        *,
-        is_in_fleet: bool,
+        fleet: FleetPart | None,
     ) -> None:
         self._given, self._settings = given, settings
         self._parts, self._server, self._log = parts, server, log
-        self._is_in_fleet = is_in_fleet
+        self._fleet = fleet
         self._lock = threading.Lock()
         self._certificate = _certificate_of(settings)
+        self._limited = settings
 
     def start(self) -> None:
         """Reload on a separate thread, as files and roots may hang; for a signal handler."""
@@ -226,7 +245,7 @@ class Reload:
             except ConfigError as error:
                 said.append(f"nothing is read again: {error}")
             else:
-                for read in (self._token, self._tls, self._roots, self._level):
+                for read in (self._token, self._tls, self._roots, self._limits, self._level):
                     try:
                         said += read(fresh)
                     except ConfigError as error:
@@ -240,13 +259,19 @@ class Reload:
             raise ConfigError("whether there is a token is decided at the start")
         if not path:
             return
-        token = read_token_file(path)
+        tokens, admission = read_token_file(path), self._parts.admission
         warn_of_readers(path)
-        if self._is_in_fleet:
-            if self._parts.admission.differs(token):
-                raise ConfigError(f"the token in {path}: all servers of a fleet have the same")
-        elif self._parts.admission.renew(token):
-            yield "the token has changed"
+        now = admission.tokens
+        if self._fleet is not None and (tokens[0] not in now or now[0] not in tokens):
+            raise ConfigError(
+                f"the token in {path}: all servers of a fleet have the same; allowed: a second one"
+                " below it, at all servers; then the two in the other order; then the second alone"
+            )
+        if admission.renew(tokens):
+            if self._fleet is not None:
+                self._fleet.use_tokens(tokens)
+            is_first_the_same = tokens[0] == now[0]
+            yield "the second token has changed" if is_first_the_same else "the token has changed"
 
     def _tls(self, fresh: ServeSettings) -> Iterator[str]:
         certificate = _certificate_of(fresh)
@@ -264,7 +289,7 @@ class Reload:
         removed = [root for root in before if root not in roots]
         if not added and not removed:
             return
-        if self._is_in_fleet:
+        if self._fleet is not None:
             raise ConfigError(f"roots {', '.join(roots)}: all servers of a group have the same")
         local = [root for root in added if TableId.of(root).family == "file"]
         missing = [root for root in local if not os.path.isdir(TableId.of(root).path)]
@@ -284,6 +309,17 @@ class Reload:
         yield from (f"root {root} is served once it is there" for root in missing)
         yield from (f"root {root} isn't served any more" for root in removed)
 
+    def _limits(self, fresh: ServeSettings) -> Iterator[str]:
+        changed = [each for each in _LIMITS if fresh.get(each) != self._limited.get(each)]
+        if not changed:
+            return
+        limits = fresh.values.read(Limits)
+        allow_open_files(limits.connections, self._parts.table_files)
+        self._server.use_limits(limits, fresh.get(KEEP_ALIVE))
+        self._limited = fresh
+        self._show(fresh, *changed)
+        yield from (f"{each.name} is {fresh.get(each)}" for each in changed)
+
     def _level(self, fresh: ServeSettings) -> Iterator[str]:
         level = fresh.own.log_level
         root = logging.getLogger()
@@ -295,6 +331,20 @@ class Reload:
     def _show(self, fresh: ServeSettings, *settings: Setting[Any]) -> None:
         shown = fresh.redacted()
         self._parts.show_settings({each.name: shown[each.name] for each in settings})
+
+
+_LIMITS: Final[tuple[Setting[Any], ...]] = (
+    REQUEST_LINE_BYTES,
+    HEADER_BYTES,
+    HEADER_COUNT,
+    BODY_BYTES,
+    REQUEST_TIMEOUT,
+    WRITE_TIMEOUT,
+    MAX_CONNECTIONS,
+    MAX_PIPELINED,
+    KEEP_ALIVE,
+)
+"""The settings of what one client may use, which a reload reads again."""
 
 
 def _certificate_of(settings: ServeSettings) -> tuple[bytes, ...]:
@@ -343,17 +393,18 @@ def _given(given: Mapping[str, Any]) -> dict[str, str | tuple[str, ...]]:
 
 
 def _parts_options(settings: ServeSettings) -> PartsOptions:
-    roots = _checked_roots(settings)
+    roots, tokens = _checked_roots(settings), _tokens(settings)
     options = PartsOptions.of(
         settings.values,
         roots,
-        _token(settings),
+        tokens[0] if tokens else None,
         storage_options=_storage_options(settings),
         store=_store(settings),
         shown=settings.redacted(),
     )
     required = settings.own.requires_roots
-    return replace(options, awaits_roots=True, requires_roots=required)
+    other = tokens[1] if len(tokens) > 1 else None
+    return replace(options, other_token=other, awaits_roots=True, requires_roots=required)
 
 
 def _parts(options: PartsOptions, fleet: FleetPart | None) -> Parts:
@@ -396,8 +447,8 @@ def _checked_roots(settings: ServeSettings) -> tuple[str, ...]:
     return roots
 
 
-def _token(settings: ServeSettings) -> str | None:
-    """Return the token; the settings must choose between a token and none."""
+def _tokens(settings: ServeSettings) -> tuple[str, ...]:
+    """Return the tokens; the settings must choose between a token and none."""
     path, networks = settings.own.token_file, settings.get(ADMIT_NETWORKS)
     if settings.own.no_token == bool(path or networks):
         raise ConfigError(
@@ -408,7 +459,7 @@ def _token(settings: ServeSettings) -> str | None:
         parse_networks(networks)
     except ConfigError as exc:
         raise ConfigError(f"{settings.key(ADMIT_NETWORKS)}: {exc}") from exc
-    return read_token_file(path) if path else None
+    return read_token_file(path) if path else ()
 
 
 def _store(settings: ServeSettings) -> StoreOptions:

@@ -80,7 +80,7 @@ def conflicts_in_doubt(
     Cost: three calls for each inflight write; a read for one in doubt.
     """
     for instant in _commits_in_doubt(meta, now, ours.instant):
-        reason = _reason(ours, _announced(meta, instant), strategy)
+        reason = _reason(ours, _announced(meta, instant), strategy, meta.config.version)
         if reason:
             yield (
                 f"{instant.action} {instant.requested_time}, whose completion is in doubt: {reason}"
@@ -110,12 +110,15 @@ def _announced(meta: TableMetaClient, instant: Instant) -> ConcurrentOperation |
 
 
 def _reason(
-    ours: ConcurrentOperation, other: ConcurrentOperation | None, strategy: ConflictStrategy
+    ours: ConcurrentOperation,
+    other: ConcurrentOperation | None,
+    strategy: ConflictStrategy,
+    version: int,
 ) -> str:
     """Return why a commit in doubt may conflict with ours; ``""`` if it doesn't."""
     if other is None:
         return "its announcement doesn't describe its changes"
-    for conflict in conflicts_with(ours, [other], strategy):
+    for conflict in conflicts_with(ours, [other], strategy, version):
         if not conflict.resolved:
             return str(conflict)
     return "it records another schema" if records_other_schema(ours, other) else ""

@@ -42,6 +42,8 @@ from timeline.timeline import Timeline
 TouchedGroup = tuple[str, str]
 """Partition path and file id."""
 
+FIRST_LOGS_OF_WRITERS: Final = 8
+"""The first table version in which a log is named by its writer, and follows its completion."""
 COMPACT: Final = "COMPACT"
 CLUSTER: Final = "CLUSTER"
 UNKNOWN: Final = "UNKNOWN"
@@ -253,7 +255,8 @@ def candidates(
         and (
             (instant.requested_time, instant.action) not in done
             if instant.is_completed
-            else strategy.counts_pending and _is_planned(instant, ours, table_version)
+            else (strategy.counts_pending or _leaves_logs(instant, ours, table_version))
+            and _is_planned(instant, ours, table_version)
         )
     )
 
@@ -268,6 +271,15 @@ def _is_planned(instant: Instant, ours: Instant, table_version: int) -> bool:
         return True
     later = instant.requested_time > ours.requested_time
     return instant.action == COMPACTION and table_version < 8 and later
+
+
+def _leaves_logs(instant: Instant, ours: Instant, table_version: int) -> bool:
+    """Return whether a pending compaction will hide logs that ours has written since its plan.
+
+    Before version 8 a log belongs to the slice in its name, and the plan doesn't have it.
+    """
+    is_delta = ours.action == DELTA_COMMIT
+    return is_delta and instant.action == COMPACTION and table_version < FIRST_LOGS_OF_WRITERS
 
 
 def operation_of(instant: Instant, metadata: InstantMetadata | None) -> ConcurrentOperation:
@@ -305,6 +317,7 @@ def conflicts_with(
     ours: ConcurrentOperation,
     others: Iterable[ConcurrentOperation],
     strategy: ConflictStrategy,
+    table_version: int = FIRST_LOGS_OF_WRITERS,
 ) -> tuple[Conflict, ...]:
     """Return the operations that conflict with ours, in the order given."""
     units: dict[tuple[str, str | int], TouchedGroup] = {strategy.unit_of(g): g for g in ours.groups}
@@ -320,7 +333,7 @@ def conflicts_with(
                     other.instant.action,
                     other.operation,
                     tuple(sorted(units[unit] for unit in both)),
-                    resolved=_is_resolved(ours.instant, other),
+                    resolved=_is_resolved(ours.instant, other, table_version),
                 )
             )
         elif other.instant.is_completed and (overlap := _overlap(ours, other)):
@@ -359,11 +372,12 @@ def records_other_schema(ours: ConcurrentOperation, other: ConcurrentOperation) 
     return other.operation != COMPACT and other.avro_schema not in ("", ours.avro_schema)
 
 
-def _is_resolved(ours: Instant, other: ConcurrentOperation) -> bool:
+def _is_resolved(ours: Instant, other: ConcurrentOperation, table_version: int) -> bool:
     """Return whether both may commit: an earlier compaction only rewrites what ours read.
 
     So does a later one, if ours is a delta commit: from version 8 on our logs belong to the slice
     that the compaction began, as ours completes after it was requested.
     """
     is_earlier = other.instant.requested_time < ours.requested_time
-    return other.operation == COMPACT and (is_earlier or ours.action == DELTA_COMMIT)
+    is_delta = ours.action == DELTA_COMMIT and table_version >= FIRST_LOGS_OF_WRITERS
+    return other.operation == COMPACT and (is_earlier or is_delta)

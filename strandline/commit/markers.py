@@ -40,10 +40,11 @@ from executor_proxy.priority_view import cause_of
 from executor_proxy.report import Fallback
 from executor_proxy.view_location import ViewLocation
 from strandline.commit.conflict import REPEAT
+from strandline.commit.slice_logs import take_back
 from strandline.server.marker.announced import announced, markers_in
 from strandline.server.marker.conflict import ConflictCheck, ConflictOptions
 from strandline.server.marker.file import PREFIX, TEMP_FOLDER, TYPE, TYPE_FILE, directory_path
-from strandline.server.marker.name import is_own_file
+from strandline.server.marker.name import is_own_file, is_slice_log
 from timeline.clock import Clock
 from timeline.errors import AlreadyExistsError, StrandlineError, WriteConflictError
 from timeline.instant import Instant, State
@@ -62,7 +63,8 @@ def marked_files(storage: Storage, instant: str) -> tuple[str, ...] | None:
 
     ``None`` means that there is no marker folder, so nothing is known. Paths that can't be files of
     this instant are left out with a warning, as callers delete the returned ones: a corrupt or
-    hostile folder may name live files of other commits, or ``hoodie.properties``.
+    hostile folder may name live files of other commits, or ``hoodie.properties``. Logs that are
+    named by their slice are among them if they have an ``APPEND`` marker (``take_back``).
 
     Cost: one tree list, a read for each ``MARKERS`` file; one stat if nothing is found.
     """
@@ -74,9 +76,16 @@ def marked_files(storage: Storage, instant: str) -> tuple[str, ...] | None:
 
 
 def _own_files(markers: Collection[str], instant: str) -> tuple[str, ...]:
-    """Return the sorted paths of an instant's markers that can be its own data files."""
-    paths = {name.rpartition(_SUFFIX)[0] for name in markers}
-    own = tuple(sorted(path for path in paths if is_own_file(path, instant)))
+    """Return the sorted paths of an instant's markers that can be data files of its own."""
+    kinds = {path: kind for path, _, kind in (name.rpartition(_SUFFIX) for name in markers)}
+    paths = kinds.keys()
+    own = tuple(
+        sorted(
+            path
+            for path, kind in kinds.items()
+            if is_own_file(path, instant) or (kind == APPEND and is_slice_log(path, instant))
+        )
+    )
     if len(own) < len(paths):
         logger.warning(
             "%s: %d markers don't name data files of this instant and are ignored",
@@ -144,7 +153,7 @@ def _delete_unreported(
     marked = _own_files(markers_in(storage, instant, listed), instant)
     unreported = tuple(path for path in marked if path not in reported)
     if unreported:
-        storage.delete_all(unreported)
+        take_back(storage, instant, unreported)
     return unreported
 
 
@@ -186,7 +195,7 @@ def delete_if_ended(meta: TableMetaClient, time: str, paths: Collection[str]) ->
     writes = (i for i in meta.active_timeline().write_timeline() if i.requested_time == time)
     if any(instant.state is State.INFLIGHT for instant in writes):
         return False
-    meta.storage.delete_all(paths)
+    take_back(meta.storage, time, paths)
     return True
 
 
@@ -194,6 +203,8 @@ CREATE: Final = "CREATE"
 """The data file opens a new file group."""
 MERGE: Final = "MERGE"
 """The data file is a new version of a stored one."""
+APPEND: Final = "APPEND"
+"""The data file is a log whose name has the base instant of its slice, as in table version 6."""
 
 _AT_ONCE: Final = 10_000
 """Most markers of a task that are created together."""

@@ -48,6 +48,7 @@ from strandline.commit.conflict import (
 from strandline.commit.lock.base import TableLock
 from strandline.commit.markers import marked_files
 from strandline.commit.own_heartbeat import Heartbeat
+from strandline.commit.slice_logs import take_back
 from strandline.server.marker.file import directory_path
 from timeline.clock import TimeGenerator
 from timeline.errors import (
@@ -188,12 +189,19 @@ class Transaction:
         """The commit and its table, for messages."""
         return f"commit {self.time} of {self._meta.storage.base_path}"
 
-    def start(self, operation: str, replaced: Mapping[str, tuple[str, ...]] | None = None) -> None:
+    def start(
+        self,
+        operation: str,
+        replaced: Mapping[str, tuple[str, ...]] | None = None,
+        planned: Iterable[WriteStat] | None = None,
+    ) -> None:
         """Move to inflight, after which data files may exist.
 
         Args:
             operation: Hudi's ``WriteOperationType``.
             replaced: For a replacecommit: partition path → ids of the file groups it replaces.
+            planned: The file groups to whose logs it will write, for a rollback by listing: in
+                table version 6 the names of logs don't tell their writer.
 
         Raises:
             ConcurrentWriteError: The heartbeat has expired, or another writer rolled this back.
@@ -208,6 +216,8 @@ class Transaction:
             # it compares its own commit with it.
             is_replacing = self.instant.action == REPLACE_COMMIT
             profile = CommitMetadata(operation_type=operation) if is_replacing else None
+            if planned is not None:
+                profile = CommitMetadata(_by_partition(planned), operation_type=operation)
             self.instant = self._meta.transition_to_inflight(self.instant, profile)
         except IllegalTransitionError as error:
             raise not_pending(error) from error
@@ -220,6 +230,7 @@ class Transaction:
         extra_metadata: Mapping[str, str] | None = None,
         check_table: Callable[[], None] = lambda: None,
         searched: Partitions = NOWHERE,
+        check_since: Callable[[Timeline], None] = lambda _: None,
     ) -> CommitMetadata:
         """Complete the instant, which makes its files visible; return the commit's metadata.
 
@@ -231,6 +242,8 @@ class Transaction:
             check_table: Called under the lock before any decision, on another thread if the storage
                 is remote; raises if the table can't be written any more.
             searched: Partitions in which keys were looked up.
+            check_since: Called under the lock with the active timeline; raises if what has
+                completed since the start forbids this commit.
 
         Raises:
             WriteConflictError: Another writer changed the same file groups or the schema, overwrote
@@ -255,6 +268,7 @@ class Transaction:
                 self._heartbeat.announce_completion(announcement)
             now = self._meta.active_timeline()
             self._check_rollbacks(now)
+            check_since(now)
             if not self._is_planned:
                 self._compare(now, ours)
                 self._compare_doubtful(now, ours)
@@ -287,7 +301,7 @@ class Transaction:
             return
         storage = self._meta.storage.for_cause("rollback")
         try:
-            storage.delete_all(marked_files(storage, self.time) or ())
+            take_back(storage, self.time, marked_files(storage, self.time) or ())
         except StorageError as error:
             logger.warning("the files of %s stay until it is rolled back: %s", self.time, error)
 
@@ -315,7 +329,7 @@ class Transaction:
                 # Another writer has rolled the instant back and deleted its heartbeat: the
                 # heartbeat file just written would never be deleted.
                 self._heartbeat.stop()
-                self._meta.storage.delete_all(files)
+                take_back(self._meta.storage, self.time, files)
         except StorageError as error:
             logger.warning("the heartbeat and files of %s may stay: %s", self.time, error)
 
@@ -355,7 +369,7 @@ class Transaction:
         others = [other for other in read if other is not None]
         others += operations_archived_since(self._meta, self.timeline, now, self.instant)
         self.compared = tuple(other.instant.requested_time for other in others)
-        self.conflicts = conflicts_with(ours, others, self._strategy)
+        self.conflicts = conflicts_with(ours, others, self._strategy, version)
         unresolved = [conflict for conflict in self.conflicts if not conflict.resolved]
         if unresolved:
             more = f"; {len(unresolved) - _SHOWN} more" if len(unresolved) > _SHOWN else ""
@@ -434,13 +448,17 @@ def commit_metadata(
         extra_metadata: Text to store next to the schema.
         replaced: Partition path → ids of the file groups that the commit replaces.
     """
-    by_partition: dict[str, list[WriteStat]] = {}
-    for stat in stats:
-        by_partition.setdefault(stat.partition_path or "", []).append(stat)
     return CommitMetadata(
-        partition_to_write_stats={path: tuple(found) for path, found in by_partition.items()},
+        partition_to_write_stats=_by_partition(stats),
         # Hudi's readers take the table's schema from the newest commit that has one.
         extra_metadata={**(extra_metadata or {}), "schema": avro_schema},
         operation_type=operation,
         partition_to_replace_file_ids=replaced or {},
     )
+
+
+def _by_partition(stats: Iterable[WriteStat]) -> dict[str, tuple[WriteStat, ...]]:
+    by_partition: dict[str, list[WriteStat]] = {}
+    for stat in stats:
+        by_partition.setdefault(stat.partition_path or "", []).append(stat)
+    return {path: tuple(found) for path, found in by_partition.items()}

@@ -103,6 +103,7 @@ class Forwarder:
         url: This server's address among those of the seats.
         owners: Knows the owners.
         token: Bearer token that all servers of the fleet accept.
+        other_token: A second one, which other servers may send.
         ca_file: PEM file of trusted authorities, for https; ``None``: the system's.
         limits: What one peer may take and hold.
         is_spread: Whether each partition of a table, by the text of its ``TableId``, has owners of
@@ -121,6 +122,7 @@ class Forwarder:
         owners: Owners,
         token: str | None,
         *,
+        other_token: str | None = None,
         ca_file: str | None = None,
         limits: PeerLimits | None = None,
         is_spread: Callable[[str], bool] = lambda _: False,
@@ -133,7 +135,7 @@ class Forwarder:
         self._epoch, self._hear = epoch, hear
         self._owners = owners
         self._followers = followers
-        self._token = None if token is None else token.encode("ascii")
+        self._tokens = tuple(t.encode("ascii") for t in (token, other_token) if t is not None)
         if ca_file is not None:
             tls_context(ca_file)
         self._ca_file = ca_file
@@ -165,9 +167,13 @@ class Forwarder:
         """
         if _FORWARDED not in fields:
             return False
-        if self._token is None:
-            return True
-        return hmac.compare_digest(fields.get(b"authorization", b"")[7:].strip(), self._token)
+        tokens = self._tokens
+        borne = fields.get(b"authorization", b"")[7:].strip()
+        return not tokens or any(hmac.compare_digest(borne, token) for token in tokens)
+
+    def use_tokens(self, tokens: Sequence[str]) -> None:
+        """Send the first token from now on, and know other servers by any of them."""
+        self._tokens = tuple(token.encode("ascii") for token in tokens)
 
     def hear(self, told: str) -> int | None:
         """Notice the epoch that another server knows.
@@ -341,8 +347,8 @@ class Forwarder:
             b"%b: 1" % _FORWARDED,
             *(f"{name}: {text}".encode("ascii") for name, text in self.told_epoch().items()),
         ]
-        if self._token is not None:
-            lines.append(b"authorization: Bearer " + self._token)
+        if self._tokens:
+            lines.append(b"authorization: Bearer " + self._tokens[0])
         lines += [b"%b: %b" % field for field in request.headers.items()]
         if request.method == "POST":
             lines.append(b"content-length: %d" % len(request.body))

@@ -6,6 +6,7 @@ record holds. A server that holds a seat keeps the group of that seat until it i
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from strandline.fleet.groups import Group, groups_of
@@ -15,7 +16,9 @@ from strandline.settings.fleet import DEFAULT_GROUP
 from timeline.errors import ConfigError
 
 
-def check_alike(mine: Member, group: Group, found: FleetRead) -> None:
+def check_alike(
+    mine: Member, group: Group, found: FleetRead, marks: Collection[str] | None = None
+) -> None:
     """Refuse membership beside a member that differs, or in a group with other roots.
 
     Members of earlier releases announce no roots, or no group, and are accepted: they are replaced
@@ -25,6 +28,7 @@ def check_alike(mine: Member, group: Group, found: FleetRead) -> None:
         mine: The server.
         group: Its group; of a router none, with any name.
         found: The fleet.
+        marks: Those of the tokens that the server admits; ``None``: its own alone.
 
     Raises:
         ConfigError: A member, the group or the server's seat differs.
@@ -32,7 +36,7 @@ def check_alike(mine: Member, group: Group, found: FleetRead) -> None:
     others = [each for each in (*found.fleet.members, *found.joining) if each.name != mine.name]
     for other in others:
         _check_layout(mine, other)
-        _check_token(mine, other)
+        _check_token(mine, other, (mine.token,) if marks is None else marks)
     if mine.group != DEFAULT_GROUP:
         check_know_groups(found, _what(mine))
     _check_seat(mine, found)
@@ -98,14 +102,14 @@ def shown_groups(found: FleetRead) -> str:
     return "; ".join(shown) or "as there is none yet"
 
 
-def of_token(found: FleetRead, token: str) -> tuple[FleetRead, frozenset[str]]:
-    """Return a fleet without the members that have another token's mark, and their addresses.
+def of_token(found: FleetRead, marks: Collection[str]) -> tuple[FleetRead, frozenset[str]]:
+    """Return a fleet without the members that have other tokens' marks, and their addresses.
 
     Such a member can't join, so its record was written by a program without the token. It must
     neither lead nor get a seat, and with it requests that present the token.
     """
-    ours = tuple(each for each in found.fleet.members if each.token == token)
-    strangers = frozenset(each.url for each in found.fleet.members if each.token != token)
+    ours = tuple(each for each in found.fleet.members if each.token in marks)
+    strangers = frozenset(each.url for each in found.fleet.members if each.token not in marks)
     return replace(found, fleet=replace(found.fleet, members=ours)), strangers
 
 
@@ -124,8 +128,8 @@ def _check_layout(mine: Member, other: Member) -> None:
             )
 
 
-def _check_token(mine: Member, other: Member) -> None:
-    if mine.token != other.token:
+def _check_token(mine: Member, other: Member, marks: Collection[str]) -> None:
+    if other.token not in marks:
         raise ConfigError(
             f"the server's token is {_shown(mine.token)}; allowed: {_shown(other.token)}, as at the"
             f" member {other.url}",

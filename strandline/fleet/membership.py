@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from executor_proxy.seat_ring import DEFAULT, Layout
@@ -39,6 +39,7 @@ class Membership:
         is_standby: Whether it waits for a seat instead of getting a new one.
         layout: How tables are placed; must be the same at all members.
         token: The server's token; must be the same at all members. ``None``: no member has one.
+        other_token: A second token that it admits: members may have that one, too.
         roots: Served roots; must be the same in its group. Empty: not announced.
         group: Its group; ``""``: it is a router; ``AUTO``: by its rack.
         rack: Its rack.
@@ -67,6 +68,7 @@ class Membership:
         is_standby: bool = False,
         layout: Layout = DEFAULT,
         token: str | None = None,
+        other_token: str | None = None,
         roots: Collection[str] = (),
         group: str = DEFAULT_GROUP,
         rack: str = "",
@@ -96,6 +98,7 @@ class Membership:
             dead_s=dead_s,
             layout=layout,
             token=token_mark(token),
+            other_token=None if other_token is None else token_mark(other_token),
             roots=roots,
             group=group,
             rack=rack,
@@ -197,6 +200,11 @@ class Membership:
         """Let ``start`` return soon without having joined; for a signal handler."""
         # No lock: the handler may have interrupted the thread that holds it.
         self._is_stopped = True
+
+    def use_tokens(self, tokens: Sequence[str]) -> None:
+        """Announce the first token, and know members by any of them; for any thread."""
+        self._roster.use_marks([token_mark(token) for token in tokens])
+        self._due.set()
 
     def stop(self) -> None:
         """End the thread and leave the fleet; the seat is vacant at once. May be repeated."""

@@ -35,12 +35,15 @@ class Neighbours:
         token: Bearer token that all servers of the fleet accept.
         ca_file: PEM file of trusted authorities, for https; ``None``: the system's.
         timeouts: Of each request.
+
+    Attributes:
+        token: As above; another one may take its place at any time.
     """
 
     def __init__(
         self, token: str | None, ca_file: str | None = None, timeouts: Timeouts = TIMEOUTS
     ) -> None:
-        self._token = token
+        self.token = token
         self._ca_file = ca_file
         self._timeouts = timeouts
 
@@ -83,7 +86,7 @@ class Neighbours:
     def _asked(
         self, url: str, path: str, target: str, most_bytes: int, within_s: float
     ) -> Iterator[bytes]:
-        headers = {} if self._token is None else {"Authorization": f"Bearer {self._token}"}
+        headers = {} if self.token is None else {"Authorization": f"Bearer {self.token}"}
         request = Outgoing("GET", path, target, {**headers, "Connection": "close"})
         peer = Endpoint.of(url, self._ca_file if url.startswith("https:") else None)
         return streamed(peer, request, self._timeouts.within(within_s), most_bytes)

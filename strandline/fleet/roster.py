@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -79,6 +79,8 @@ class Roster:
         dead_s: How long it stays a member without ``step``.
         layout: How tables are placed; must be the same at all members.
         token: The mark of the server's token; must be the same at all members.
+        other_token: The mark of a second token that it admits; members may have that, too. ``""``:
+            there is none.
         roots: Its roots, in any spelling; must be the same in its group. Empty: not announced.
         group: Its group; ``""``: it is a router; ``AUTO``: by its rack, once it joins.
         rack: Its rack, for ``AUTO``.
@@ -104,6 +106,7 @@ class Roster:
         dead_s: float = DEAD_S,
         layout: Layout = DEFAULT,
         token: str = "",
+        other_token: str | None = None,
         roots: Collection[str] = (),
         group: str = DEFAULT_GROUP,
         rack: str = "",
@@ -115,6 +118,8 @@ class Roster:
         mark = roots_mark(roots) if roots else ""
         name = member_name(url)
         self._self = Member(name, url, is_standby, 0, layout, token, is_ready, mark, group)
+        self._marks = frozenset((token, token if other_token is None else other_token))
+        self._new_marks: tuple[str, ...] = ()
         self._group = Group.of(group, roots)
         self._rack = rack
         self._has_joined = False
@@ -168,6 +173,21 @@ class Roster:
         self._self = replace(self._self, is_ready=True)
         self._must_tell = True
 
+    def use_marks(self, marks: Sequence[str]) -> None:
+        """Have the next step announce another token, and know members by those given; any thread.
+
+        Args:
+            marks: That of the token to send, and of another one that is admitted.
+        """
+        self._new_marks = tuple(marks)
+
+    def _announce_marks(self) -> None:
+        marks, self._new_marks = self._new_marks, ()
+        if marks:
+            self._self = replace(self._self, token=marks[0])
+            self._marks, self._must_tell = frozenset(marks), True
+            self._found = None  # members may count that were left out, or the other way round
+
     def acknowledge(self, acks: Mapping[int, str]) -> None:
         """Have the next step announce what this server has done for moves of tables.
 
@@ -195,7 +215,7 @@ class Roster:
         found = read_fleet(self._state)
         if self._self.group == AUTO:
             self._use_group(group_by_rack(self._rack, self._group, self.name, found))
-        check_alike(self._self, self._group, found)
+        check_alike(self._self, self._group, found, self._marks)
         joining = replace(self._self, joined=0)
         key = member_key(joining.name)
         sent_s = self._boot()
@@ -236,7 +256,7 @@ class Roster:
         """
         for _ in range(_ATTEMPTS):
             found = read_fleet(self._state)
-            check_alike(self._self, self._group, found)
+            check_alike(self._self, self._group, found, self._marks)
             changes = self._claims(found)
             if not changes:
                 return
@@ -298,6 +318,7 @@ class Roster:
             raise
 
     def _step(self, *, is_told: bool) -> Fleet:
+        self._announce_marks()
         if self._lease is None or not self._renew(self._lease):
             if self._lease is not None:
                 logger.warning("%s was taken for dead, and joins again", self._self.url)
@@ -347,7 +368,7 @@ class Roster:
     def _read(self) -> FleetRead:
         """Read the fleet; leave out members that have another token's mark."""
         self._found, self._read_s = None, self._clock.monotonic()
-        found, strangers = of_token(read_fleet(self._state, self._keep), self._self.token)
+        found, strangers = of_token(read_fleet(self._state, self._keep), self._marks)
         if strangers - self._strangers:
             told = ", ".join(sorted(strangers))
             logger.warning("members of the fleet with another token are ignored: %s", told)

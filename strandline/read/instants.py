@@ -320,7 +320,7 @@ def _ranges(metadata: InstantMetadata) -> Ranges:
                 begin = stat.log_offset or 0
                 end = begin + stat.file_size_in_bytes
                 found[_name(stat.path or "")].append((begin, end))
-    for rollback in _rollbacks(metadata):
+    for rollback in rollbacks_in(metadata):
         for part in rollback.partition_metadata.values():
             for path, size in part.rollback_log_files.items():
                 # The command is last in the file; what it rolls back may be torn.
@@ -328,7 +328,7 @@ def _ranges(metadata: InstantMetadata) -> Ranges:
     return found
 
 
-def _rollbacks(metadata: InstantMetadata) -> Iterator[RollbackMetadata]:
+def rollbacks_in(metadata: InstantMetadata) -> Iterator[RollbackMetadata]:
     """Yield a rollback itself, and those of a restore."""
     if isinstance(metadata, RollbackMetadata):
         yield metadata

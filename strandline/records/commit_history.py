@@ -20,7 +20,11 @@ from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import CommitMetadata
 from timeline.timeline import Timeline
 
-_COMMITS: Final = frozenset({COMMIT, DELTA_COMMIT, REPLACE_COMMIT})
+COMMIT_ACTIONS: Final = frozenset({COMMIT, DELTA_COMMIT, REPLACE_COMMIT})
+STREAM_BATCH: Final = "_hudi_streaming_sink_checkpoint"
+"""Key of the extra metadata with the micro-batch of a stream; Hudi's."""
+STREAM_QUERY: Final = "_strandline_streaming_query"
+"""Key of the extra metadata with the id of the stream's query."""
 _WITHOUT_SCHEMA: Final = frozenset({"CLUSTER", "COMPACT", "INDEX", "LOG_COMPACT"})
 """Operations whose metadata may hold a schema other than the table's."""
 
@@ -36,6 +40,8 @@ class CommitFacts:
         file: Path of one of its base files; ``None`` if it wrote none.
         column_ids: JSON of that schema's columns with ids (schema on read), which allow a column to
             have another name in older files; empty if they have none.
+        stream_batch: Text of the key ``STREAM_BATCH``; empty if the commit hasn't got it.
+        stream_query: That of ``STREAM_QUERY``.
     """
 
     bytes_written: int
@@ -43,6 +49,8 @@ class CommitFacts:
     avro_schema: str | None
     file: str | None
     column_ids: str = ""
+    stream_batch: str = ""
+    stream_query: str = ""
 
     @classmethod
     def of(cls, metadata: CommitMetadata) -> CommitFacts:
@@ -61,6 +69,8 @@ class CommitFacts:
             schema if is_of_table else None,
             next((stat.path for stat in stats if stat.path), None),
             metadata.extra_metadata.get(LATEST_SCHEMA, ""),
+            metadata.extra_metadata.get(STREAM_BATCH, ""),
+            metadata.extra_metadata.get(STREAM_QUERY, ""),
         )
 
 
@@ -85,11 +95,14 @@ class CommitHistory:
     def __init__(self) -> None:
         self._facts: dict[Instant, CommitFacts] = {}
         self._ends: dict[str, str] = {}
+        self._log_bases: dict[str, Mapping[str, str]] = {}
         self._checked_schema = ""
 
     def remember(self, instant: Instant, metadata: CommitMetadata) -> None:
         """Keep the facts of a commit just written, so that it needn't be read."""
         self._facts[instant] = CommitFacts.of(metadata)
+        if bases := _log_bases(metadata, instant):
+            self._log_bases[instant.requested_time] = bases
 
     def newest_first(self, meta: TableMetaClient, timeline: Timeline) -> Iterator[CommitFacts]:
         """Yield the facts of completed commits, newest first, reading those not kept yet.
@@ -97,7 +110,13 @@ class CommitHistory:
         Raises:
             CorruptMetadataError: A commit can't be read; the message names its file.
         """
-        return (self._facts_of(instant, meta) for instant in _newest_commits(timeline))
+        return (facts for _, facts in self.newest_commits(meta, timeline))
+
+    def newest_commits(
+        self, meta: TableMetaClient, timeline: Timeline
+    ) -> Iterator[tuple[Instant, CommitFacts]]:
+        """Yield completed commits and their facts, as ``newest_first``."""
+        return ((instant, self._facts_of(instant, meta)) for instant in _newest_commits(timeline))
 
     def avro_schema(self, meta: TableMetaClient, timeline: Timeline) -> str | None:
         """Return the newest schema of a table to be written; ``None`` if no commit has one.
@@ -181,6 +200,38 @@ class CommitHistory:
             self._ends.update({time: known.get(time, time) for time in archived})
         return self._ends
 
+    def log_bases(self, meta: TableMetaClient, timeline: Timeline, after: str) -> Mapping[str, str]:
+        """Return name of a log → name of the base file on which its first writer put it.
+
+        In table version 6 the statistics of a log have it: ``""`` if a compaction of the group was
+        pending.
+
+        Args:
+            meta: The table.
+            timeline: The active timeline.
+            after: Only delta commits requested after this time count.
+
+        Raises:
+            CorruptMetadataError: A commit can't be read; the message names its file.
+
+        Cost: a read for each of these delta commits that wasn't read before.
+        """
+        deltas = [
+            i for i in timeline.completed() if i.action == DELTA_COMMIT and i.requested_time > after
+        ]
+        known, found = self._log_bases, dict[str, str]()
+        self._log_bases = {}
+        for instant in deltas:
+            time = instant.requested_time
+            if time not in known:
+                metadata = meta.read(instant)
+                assert isinstance(metadata, CommitMetadata)
+                known[time] = _log_bases(metadata, instant)
+            self._log_bases[time] = known[time]
+            for name, base in known[time].items():
+                found.setdefault(name, base)
+        return found
+
     def _facts_of(self, instant: Instant, meta: TableMetaClient) -> CommitFacts:
         if instant not in self._facts:
             metadata = meta.read(instant)
@@ -192,9 +243,21 @@ class CommitHistory:
         return self._facts[instant]
 
 
+def _log_bases(metadata: CommitMetadata, instant: Instant) -> Mapping[str, str]:
+    """Return name of a log → that of its base file; only logs that are named by their slice."""
+    stats = (stat for each in metadata.partition_to_write_stats.values() for stat in each)
+    return {
+        name: stat.base_file or ""
+        for stat in stats
+        # A log that is named by its writer follows that, too.
+        if stat.log_files is not None and stat.path and stat.prev_commit != instant.requested_time
+        for name in [stat.path.rpartition("/")[2]]
+    }
+
+
 def _newest_commits(timeline: Timeline) -> Iterator[Instant]:
     completed = reversed(timeline.completed().instants)
-    return (instant for instant in completed if instant.action in _COMMITS)
+    return (instant for instant in completed if instant.action in COMMIT_ACTIONS)
 
 
 def _check_schema(schema: str, path: str) -> None:

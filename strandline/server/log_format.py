@@ -26,6 +26,8 @@ import select
 import sys
 import threading
 from collections import deque
+from collections.abc import Iterator
+from contextvars import ContextVar
 from datetime import datetime, timezone
 from types import TracebackType
 from typing import Final
@@ -45,8 +47,22 @@ QUEUED_BYTES: Final = 1 << 20
 FLUSH_S: Final = 0.5
 """How long the end of a process waits until its last lines are written."""
 
+REQUEST: Final[ContextVar[str]] = ContextVar("request", default="")
+"""The id of the request that a thread, or a task of the loop, works for; empty: none. The lines of
+all that is logged meanwhile have it."""
+
 _INDENT: Final = "    "
 _NOT_ASCII: Final = re.compile(r"[^ -~]")
+
+
+@contextlib.contextmanager
+def of_request(request_id: str) -> Iterator[None]:
+    """Have all that the block logs carry a request's id."""
+    before = REQUEST.set(request_id)
+    try:
+        yield
+    finally:
+        REQUEST.reset(before)
 
 
 def escaped(text: str) -> str:
@@ -74,6 +90,8 @@ class TextFormatter(logging.Formatter):
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
         """Return the event's line."""
         record.message = _shortened(record.message)
+        if request := REQUEST.get():
+            record.message += f" [request {request}]"
         return escaped(super().formatMessage(record))
 
     def formatException(  # noqa: N802 - logging's name
@@ -92,8 +110,9 @@ class TextFormatter(logging.Formatter):
 class JsonFormatter(logging.Formatter):
     """One ASCII JSON object a line.
 
-    Fields: ``time`` (UTC, milliseconds), ``level``, ``logger``, ``thread``, ``message``, and
-    ``exception`` with the traceback if there is one.
+    Fields: ``time`` (UTC, milliseconds), ``level``, ``logger``, ``thread``, ``message``,
+    ``request`` with the id of the request that it was logged for, and ``exception`` with the
+    traceback, if there are any.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -106,6 +125,8 @@ class JsonFormatter(logging.Formatter):
             "thread": record.threadName,
             "message": escaped(_shortened(record.getMessage())),
         }
+        if request := REQUEST.get():
+            fields["request"] = request
         if record.exc_info:
             fields["exception"] = self.formatException(record.exc_info)
         if record.stack_info:

@@ -65,6 +65,16 @@ STORAGE_OPTIONS: Final = Setting(
     "service",
     secret=True,
 )
+DRAIN: Final = Setting(
+    "strandline.serve.drain.secs",
+    0.0,
+    "Time from SIGTERM to the stop, in which requests are answered and probes fail, so that load"
+    " balancers send no more. A second SIGTERM, or SIGINT, ends it.",
+    "service",
+    unit="s",
+    minimum=0,
+    maximum=3600,
+)
 LOG_LEVEL: Final = Setting(
     "strandline.serve.log.level",
     "INFO",
@@ -100,6 +110,7 @@ class ServeOptions:
         requires_roots: Whether all roots must be there.
         token_file: File with the bearer token; empty: there is none.
         no_token: Whether everybody is admitted.
+        drain_s: From SIGTERM to the stop.
         log_level: Lowest level that is logged.
         log_format: ``text`` or ``json``.
     """
@@ -109,6 +120,7 @@ class ServeOptions:
     requires_roots: bool = REQUIRE_ROOTS.field()
     token_file: str = TOKEN_FILE.field()
     no_token: bool = NO_TOKEN.field()
+    drain_s: float = DRAIN.field()
     log_level: str = LOG_LEVEL.field()
     log_format: str = LOG_FORMAT.field()
 
@@ -241,7 +253,9 @@ FLAGS: Final[tuple[Flag, ...]] = (
     Flag("--metrics-port", (config.METRICS_PORT,), "PORT"),
     Flag("--max-open-tables", (config.MAX_OPEN_TABLES,), "NUMBER"),
     Flag("--check-interval", (config.CHECK_INTERVAL,), "SECONDS"),
+    Flag("--slow-sync", (config.SLOW_SYNC,), "SECONDS"),
     Flag("--keep-alive", (config.KEEP_ALIVE,), "SECONDS"),
+    Flag("--drain", (DRAIN,), "SECONDS"),
     Flag("--stop-grace", (config.STOP_GRACE,), "SECONDS"),
     Flag("--max-connections", (config.MAX_CONNECTIONS,), "NUMBER"),
     Flag("--max-pipelined", (config.MAX_PIPELINED,), "NUMBER"),

@@ -167,6 +167,16 @@ CHECK_INTERVAL: Final = Setting(
     minimum=0,
     maximum=86400,
 )
+SLOW_SYNC: Final = Setting(
+    "strandline.service.slow.sync.secs",
+    10.0,
+    "Time from which on a read of a table's timeline is logged as slow, with its cause and the"
+    " request that it was for. 0: none is.",
+    "service",
+    unit="s",
+    minimum=0,
+    maximum=86400,
+)
 STOP_GRACE: Final = Setting(
     "strandline.service.stop.grace.secs",
     1.5,

@@ -5,6 +5,7 @@ Source: Hudi 1.2.0 ``SparkRDDWriteClient``, ``HoodieSparkSqlWriter``.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 from contextlib import closing
@@ -18,6 +19,7 @@ from strandline.commit.lock.base import TableLock
 from strandline.commit.lock.open import open_lock
 from strandline.commit.others_heartbeats import HeartbeatSettings
 from strandline.commit.settings import CLOCK_SKEW
+from strandline.commit.stream_batch import BatchDoneError, StreamBatch
 from strandline.read.state.changed_table import of_one_state
 from strandline.records.commit_history import CommitHistory
 from strandline.settings.read_limits import read_limits
@@ -31,7 +33,7 @@ from strandline.table_services.compact.planner import CompactionResult
 from strandline.table_services.compact.policy import CompactionSettings
 from strandline.table_services.rollback.policy import RollbackPolicy
 from strandline.write.async_cleaner import AsyncClean, AsyncCleaner
-from strandline.write.compaction import check_compactable, execute_all, plan
+from strandline.write.compaction import check_compactable, execute_all, execute_planned, plan
 from strandline.write.context import WriteContext, WriteRequest
 from strandline.write.embedded import EmbeddedService
 from strandline.write.engine.base import EngineContext, no_engine
@@ -43,6 +45,7 @@ from strandline.write.operation import (
     INSERT,
     INSERT_OVERWRITE,
     INSERT_OVERWRITE_TABLE,
+    OPERATIONS,
     UPSERT,
     Operation,
 )
@@ -60,6 +63,8 @@ from timeline.storage.table_id import absolute
 
 if TYPE_CHECKING:
     from strandline.server.process.timeline_service import TimelineService
+
+logger = logging.getLogger(__name__)
 
 
 class WriteClient:
@@ -236,6 +241,34 @@ class WriteClient:
         """
         return self._write(DELETE, data, extra_metadata)
 
+    def write_batch(self, data: object, batch: StreamBatch) -> WriteResult | None:
+        """Write a micro-batch of a stream, by the operation that the options name, or ``upsert``.
+
+        The commit records the batch, so that it is written once; ``strandline.stream`` calls this.
+
+        Args:
+            data: As of the operation's method.
+            batch: Which batch of which stream the rows are.
+
+        Returns:
+            The result; ``None`` if a commit has recorded the batch, so that nothing was written.
+
+        Raises:
+            ConfigError: It isn't the batch that follows the newest one of its stream.
+            WriteConflictError: Another writer has committed it meanwhile.
+
+        Other errors as of the operation's method. The batch may be written again after each of
+        them, after ``CommitOutcomeUnknownError``, too: if that commit has taken effect, or does so
+        meanwhile, the batch isn't committed twice.
+        """
+        named = self._open_context().settings.get(OPERATION).upper()
+        operation = next((each for each in OPERATIONS if each.name == named), UPSERT)
+        try:
+            return self._write(operation, data, None, batch=batch)
+        except BatchDoneError as done:
+            logger.info("%s is done: %s", batch, done.recorded)
+            return None
+
     @overload
     def clean(
         self, *, dry_run: Literal[False] = False, progress: Progress | None = None
@@ -260,7 +293,7 @@ class WriteClient:
             The result, that of the asynchronous clean if it left nothing to delete, ``None`` if
             there was nothing; with ``dry_run`` a preview.
 
-        Tables that this client doesn't write, like merge-on-read ones of version 6, can be cleaned,
+        Tables that this client doesn't write, like those with a custom payload, can be cleaned,
         too; failed writes to them are left to Hudi.
 
         Raises:
@@ -317,7 +350,9 @@ class WriteClient:
             LockError: The table's lock wasn't acquired, or was lost; nothing was planned.
             StorageError: The storage failed.
         """
-        context, target = self._compactable()
+        context = self._open_context()
+        self._settled()
+        target = self._compactable(self._target())
         instant = plan(context, target, if_due=False)
         return None if instant is None else instant.requested_time
 
@@ -337,18 +372,32 @@ class WriteClient:
 
         Other errors as of ``schedule_compaction``; after each of them the next call goes on.
         """
-        context, target = self._compactable()
-        return execute_all(context, target)
+        context = self._open_context()
+        self._settled()
+        return execute_all(context, self._compactable(self._target()))
 
-    def _compactable(self) -> tuple[WriteContext, Target]:
-        """Return context and table, of which failed writes were rolled back."""
+    def compact_planned(self) -> CompactionResult | None:
+        """Execute the compactions that were planned before, the oldest first, and plan none.
+
+        Returns:
+            As ``compact``; ``None`` if the table is copy-on-write, too.
+
+        Errors as of ``compact``.
+        """
         context = self._open_context()
         self._settled()
         target = self._target()
+        if not target.merges_on_read:
+            return None
+        return execute_planned(context, self._compactable(target))
+
+    def _compactable(self, target: Target) -> Target:
+        """Check that a table can be compacted, and roll back failed writes to it."""
+        context = self._context
         check_compactable(target)
         context.last_timeline.forget()
         context.rollbacks(target.meta).repair(target.timeline)
-        return context, target
+        return target
 
     def rollback(self, instant: str) -> str:
         """Roll back the newest completed commit.
@@ -431,6 +480,7 @@ class WriteClient:
         data: object,
         extra_metadata: Mapping[str, str] | None,
         partitions: PartitionChoice | None = None,
+        batch: StreamBatch | None = None,
     ) -> WriteResult:
         context = self._open_context()
         named = context.settings.get(OPERATION)
@@ -440,7 +490,8 @@ class WriteClient:
                 " operation that is called",
                 hint="leave the option out",
             )
-        result = write(WriteRequest.of(context, operation, extra_metadata, partitions), data)
+        request = WriteRequest.of(context, operation, extra_metadata, partitions, batch)
+        result = write(request, data)
         # Only for the first commit, which may have created the table without an option.
         warnings, self._warnings = self._warnings, ()
         return replace(result, warnings=(*warnings, *result.warnings)) if warnings else result

@@ -8,7 +8,8 @@
 A plan stays on the timeline until it is executed, by this client, another one or Hudi. An
 execution that died is undone by a rollback that leaves the plan, which is then executed again.
 Between request and completion others may write to the same file groups: their logs belong to the
-slice that the compaction begins.
+slice that the compaction begins. In table version 6 no delta commit may be in flight when it is
+planned.
 
 Source: Hudi 1.2.0 ``BaseHoodieTableServiceClient``, ``RunCompactionActionExecutor``.
 """
@@ -22,7 +23,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from fsview.model.file_group import FileSlice
-from strandline.commit.conflict import COMPACT
+from strandline.commit.conflict import COMPACT, FIRST_LOGS_OF_WRITERS
 from strandline.commit.markers import DirectMarkers, delete_unreported
 from strandline.commit.own_heartbeat import Heartbeat
 from strandline.commit.settings import conflict_strategy
@@ -95,8 +96,10 @@ def plan(context: WriteContext, target: Target, *, if_due: bool) -> Instant | No
         try:
             context.rollbacks(meta).check_alone(instant, meta.active_timeline())
         except StrandlineError:
-            # Nothing refers to the plan yet: from version 8 on no log has its time.
-            meta.delete_instant_file(instant)
+            # From version 8 on nothing refers to the plan. In version 6 a writer that has seen it
+            # names its logs by it; one that hasn't conflicts with it, if it knows conflicts.
+            if meta.config.version >= FIRST_LOGS_OF_WRITERS:
+                meta.delete_instant_file(instant)
             raise
     context.last_timeline.forget()
     _sync(context)
@@ -141,13 +144,27 @@ def execute_all(
         LockError: The lock can't be acquired, or was lost.
         CommitOutcomeUnknownError: It is unknown whether a compaction has completed.
     """
-    pending = target.meta.active_timeline().pending()
-    results = [
-        execute(context, target, instant) for instant in pending if instant.action == COMPACTION
-    ]
+    results = list(_pending_executed(context, target))
     planned = plan(context, target, if_due=if_due)
     if planned is not None:
         results.append(execute(context, target, planned))
+    return _last(results)
+
+
+def execute_planned(context: WriteContext, target: Target) -> CompactionResult | None:
+    """Execute the planned compactions, oldest first; result and errors as ``execute_all``."""
+    return _last(list(_pending_executed(context, target)))
+
+
+def _pending_executed(context: WriteContext, target: Target) -> Iterator[CompactionResult | None]:
+    """Execute each pending compaction, and yield its result."""
+    for instant in target.meta.active_timeline().pending():
+        if instant.action == COMPACTION:
+            yield execute(context, target, instant)
+
+
+def _last(results: Sequence[CompactionResult | None]) -> CompactionResult | None:
+    """Return the last result, with the times of the others."""
     done = [result for result in results if result is not None]
     if not done:
         return None
@@ -195,7 +212,11 @@ def execute(context: WriteContext, target: Target, instant: Instant) -> Compacti
         storage = context.storage.for_cause("marker")
         # The next write sweeps the leftovers of a failure.
         try:
-            DirectMarkers(transaction.time).finish(storage, written.report.paths)
+            if files.unanswered:
+                # The sweeps of the next writes find the late file by its marker.
+                delete_unreported(storage, transaction.time, written.report.paths)
+            else:
+                DirectMarkers(transaction.time).finish(storage, written.report.paths)
             transaction.end()
         except StrandlineError as error:
             logger.warning("markers or heartbeat of %s stay: %s", transaction.instant, error)

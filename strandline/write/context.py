@@ -10,6 +10,7 @@ from typing import Any
 from fsview.model.file_system_view import FileSystemView
 from strandline.commit.lock.base import TableLock, Wait
 from strandline.commit.others_heartbeats import HeartbeatSettings
+from strandline.commit.stream_batch import BatchDoneError, StreamBatch, newest_batch
 from strandline.read.state.reader_lease import Leases, held_from
 from strandline.records.commit_history import CommitHistory
 from strandline.settings.setting import Settings
@@ -45,6 +46,7 @@ from strandline.write.result import WriteAccount
 from strandline.write.target import Target
 from strandline.write.tasks.delete_task import A_THREAD, delete_on
 from timeline.clock import Clock, TimeGenerator
+from timeline.errors import WriteConflictError
 from timeline.meta_client import TableMetaClient
 from timeline.storage.base import Storage
 from timeline.table.config import TableConfig
@@ -266,6 +268,7 @@ class WriteRequest:
     Attributes:
         extra_metadata: Text to store in the commit next to the schema.
         partitions: The partitions that ``DELETE_PARTITION`` replaces; other operations have rows.
+        batch: The micro-batch of a stream that the rows are, if they are one.
         files: The storage; it caches the ends of base files, which are opened to find keys, and
             soon again for the merge.
     """
@@ -276,6 +279,7 @@ class WriteRequest:
     account: WriteAccount
     files: Storage
     partitions: PartitionChoice | None = None
+    batch: StreamBatch | None = None
 
     @classmethod
     def of(
@@ -284,6 +288,7 @@ class WriteRequest:
         operation: Operation,
         extra_metadata: Mapping[str, str] | None = None,
         partitions: PartitionChoice | None = None,
+        batch: StreamBatch | None = None,
     ) -> WriteRequest:
         """Return a request.
 
@@ -292,15 +297,63 @@ class WriteRequest:
             InputError: ``extra_metadata`` isn't a mapping of text to text.
         """
         extra = checked_metadata(extra_metadata)
+        if batch is not None:
+            extra.update(batch.extra_metadata)
         account = WriteAccount(
             context.clock,
             context.storage.calls,
             context.embedded.report,
             in_process=context.engine.in_process,
         )
-        return cls(context, operation, extra, account, context.storage.keeping_tails(), partitions)
+        files = context.storage.keeping_tails()
+        return cls(context, operation, extra, account, files, partitions, batch)
 
     @property
     def sort_mode(self) -> str:
         """How rows are sorted (``strandline.write.tasks.row_order``)."""
         return self.context.settings.get(SORT_MODE) if self.operation.sorts else UNSORTED
+
+    def check_batch(self, target: Target) -> None:
+        """Check that the rows are to be written, if they are a micro-batch.
+
+        Args:
+            target: The table, just opened.
+
+        Raises:
+            BatchDoneError: The table has the batch.
+            ConfigError: It isn't the one that follows in its stream.
+
+        Cost: as ``newest_batch``.
+        """
+        if self.batch is None or not target.exists:
+            return
+        batch, where = self.batch, self.context.storage.base_path
+        meta, history = target.meta, self.context.history
+        recorded = newest_batch(meta, history, target.timeline, batch.identifier)
+        if recorded is not None and batch.is_done(recorded, where):
+            raise BatchDoneError(recorded)
+        if warning := batch.leaves_out(recorded):
+            self.account.warn(warning)
+
+    def check_batch_since(self, target: Target, now: Timeline) -> None:
+        """Check that no other writer has written the micro-batch since ``check_batch``.
+
+        Args:
+            target: The table as it was then.
+            now: The active timeline, read under the lock.
+
+        Raises:
+            WriteConflictError: It has.
+            ConfigError: Another query writes to the stream.
+        """
+        if self.batch is None:
+            return
+        batch, where = self.batch, self.context.storage.base_path
+        meta, history = target.meta, self.context.history
+        recorded = newest_batch(meta, history, now, batch.identifier, target.timeline)
+        if recorded is not None and batch.is_done(recorded, where):
+            raise WriteConflictError(
+                f"batch {batch.number} of stream {batch.identifier!r} of {where} was committed by"
+                f" {recorded.instant} meanwhile",
+                hint="the write is rolled back; its rows are in the table",
+            )

@@ -67,6 +67,15 @@ INSERT_OVERWRITE_TABLE: Final = Operation(
 DELETE_PARTITION: Final = Operation(
     "DELETE_PARTITION", action=REPLACE_COMMIT, replaces=Replaces.NAMED
 )
+OPERATIONS: Final = (
+    UPSERT,
+    INSERT,
+    BULK_INSERT,
+    DELETE,
+    INSERT_OVERWRITE,
+    INSERT_OVERWRITE_TABLE,
+)
+"""The operations that have rows."""
 
 
 def checked_metadata(extra: Mapping[str, str] | None) -> dict[str, str]:

@@ -134,6 +134,12 @@ class WriteAccount:
         finally:
             self._seconds[step] += self._clock.monotonic() - started
 
+    def warn(self, warning: str) -> None:
+        """Add a warning to the result, once."""
+        if warning not in self._warnings:
+            logger.warning("%s", warning)
+            self._warnings.append(warning)
+
     @property
     def has_warnings(self) -> bool:
         """Whether any step failed after the commit."""

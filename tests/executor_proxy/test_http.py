@@ -220,7 +220,7 @@ REFUSALS = [
         400,
         b'{"code": "view_behind", "title": "behind", "hint": "sync"}',
         ViewBehindError,
-        r"behind \(sync",
+        r"behind \[request [0-9a-f]{8}-[0-9a-f]+\] \(sync",
     ),
     (400, b'{"code": "input", "title": "partition"}', InputError, "partition"),
     (400, b'{"title": "Last known instant", "status": 400}', ViewBehindError, "Last known"),

@@ -128,6 +128,7 @@ def test_partitions_of_a_table_stay_together_at_depth_1_and_are_spread_at_depth_
     assert sorted(spread) == list(range(10))
 
 
+@pytest.mark.property
 def test_shares_are_even(subtests: pytest.Subtests) -> None:
     """A seat's share of the circle is a sum of ``tokens`` gaps, of mean 1/n.
 

@@ -41,7 +41,8 @@ def hudi_compacts(hudi: Hudi, table: Shared, operation: str) -> None:
     """Have Hudi schedule a compaction, or run the planned ones."""
     hudi.call(
         f"call run_compaction(op => '{operation}', path => '{table.path}',"
-        " options => 'hoodie.metadata.enable=false,hoodie.compact.inline.max.delta.commits=1')"
+        " options => 'hoodie.metadata.enable=false,hoodie.compact.inline.max.delta.commits=1"
+        f",hoodie.write.auto.upgrade=false,hoodie.write.table.version={table.version}')"
     )
     table.check()
 
@@ -55,8 +56,12 @@ def compactions(path: Path) -> list[tuple[str, State]]:
     ]
 
 
-SOME = [form for form in FORMS if form.id in ("8, event time", "9, Parquet", "9, commit time")]
-SOME += [form for form in FORMS if form.id in ("8, buckets", "9, small logs")]
+SOME = [
+    form
+    for form in FORMS
+    if form.id in ("6, event time", "8, event time", "9, Parquet", "9, commit time")
+]
+SOME += [form for form in FORMS if form.id in ("6, buckets", "8, buckets", "9, small logs")]
 
 
 @pytest.mark.parametrize(("version", "more"), SOME)
@@ -80,7 +85,7 @@ def test_taking_turns(hudi: Hudi, tmp_path: Path, version: int, more: dict[str, 
     assert hudi.rows(hudi.frame(table.path)) == table.expected
 
 
-@pytest.mark.parametrize("version", [8, 9])
+@pytest.mark.parametrize("version", [6, 8, 9])
 def test_each_executes_the_others_plan(hudi: Hudi, tmp_path: Path, version: int) -> None:
     table = Shared(hudi, tmp_path / "rides", version)
     table.we("insert", rides(range(20), ts=1))
@@ -118,7 +123,7 @@ def die_compacting(table: Shared) -> None:
         client.compact()
 
 
-@pytest.mark.parametrize("version", [8, 9])
+@pytest.mark.parametrize("version", [6, 8, 9])
 def test_each_resumes_what_the_other_left_inflight(
     hudi: Hudi, tmp_path: Path, version: int
 ) -> None:
@@ -135,7 +140,7 @@ def test_each_resumes_what_the_other_left_inflight(
     hudi_compacts(hudi, table, "schedule")
     theirs, _ = compactions(table.path)[-1]
     # As if Hudi had died: its inflight file, and a base file that no commit names, with a marker.
-    folder = table.path / ".hoodie" / "timeline"
+    folder = table.path / ".hoodie" / ("timeline" if version > 6 else "")
     (folder / f"{theirs}.compaction.inflight").touch()
     (stored,) = (table.path / "city=amsterdam").glob(f"*_{ours}.parquet")
     left = stored.with_name(stored.name.replace(ours, theirs))
@@ -153,7 +158,7 @@ def test_each_resumes_what_the_other_left_inflight(
     compact(table)
 
 
-@pytest.mark.parametrize("version", [8, 9])
+@pytest.mark.parametrize("version", [6, 8, 9])
 def test_hudi_finds_keys_in_our_base_files(hudi: Hudi, tmp_path: Path, version: int) -> None:
     table = Shared(hudi, tmp_path / "rides", version, {"hoodie.index.type": "BLOOM"})
     table.we("insert", rides(range(40), ts=1))

@@ -1,4 +1,4 @@
-"""Merge-on-read tables of versions 8 and 9: real Hudi and our writer read each other's logs.
+"""Merge-on-read tables: real Hudi and our writer read each other's logs.
 
 After each step rows equal a plain model's, in Hudi's snapshot query, in hudi-rs and in our reader;
 the read-optimised query of both gives the same.
@@ -7,6 +7,8 @@ the read-optimised query of both gives the same.
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,11 +22,14 @@ from strandline import Table
 from strandline.records.meta_fields import IS_DELETED
 from strandline.records.schema.avro_schema import arrow_to_avro
 from strandline.table_services.rollback.policy import FOREIGN
-from tests.oracle.hudi import Hudi, Rows, rows_of
+from tests.oracle.hudi import HUDI_0, Hudi, Rows, rows_of
 from tests.oracle.tables import SCHEMA, die_before_completion, ours, rides, theirs, writer
+from tests.oracle.turns.table_form import PAYLOADS
 from tests.oracle.view.walk import REFUSE_COMMIT
+from timeline.encoding.log_block import COMMAND, INSTANT_TIME, TARGET_INSTANT_TIME, read_blocks
 
 pytestmark = pytest.mark.oracle
+ROOT = Path(__file__).parents[2]
 
 MOR = {"hoodie.datasource.write.table.type": "MERGE_ON_READ"}
 NO_COMPACTION = {"hoodie.compact.inline": "false"}
@@ -35,7 +40,7 @@ COMPACTION = {
 COMMIT_TIME = "COMMIT_TIME_ORDERING"
 FORMS = [
     pytest.param(version, more, id=f"{version}, {name}")
-    for version in (8, 9)
+    for version in (6, 8, 9)
     for name, more in {
         "event time": {},
         "Parquet": {"hoodie.logfile.data.block.format": "parquet"},
@@ -86,16 +91,20 @@ class Shared:
         self.happened(operation, data)
         self.check()
 
-    def they(self, operation: str, data: pa.Table, **options: str) -> None:
+    def they(self, operation: str, data: pa.Table, *, checks: bool = True, **options: str) -> None:
         self.hudi.write(data, self.path, self.theirs(operation, **options), partitions=1)
         self.happened(operation, data)
-        self.check()
+        if checks:
+            self.check()
 
     def theirs(self, operation: str, **options: str) -> dict[str, str]:
         named = theirs(self.version, operation)
         mode = self.more.get("hoodie.record.merge.mode")
         if mode:
             named["hoodie.write.record.merge.mode"] = mode
+        if not self.hudi.is_1:
+            mode = named.pop("hoodie.write.record.merge.mode")
+            named["hoodie.datasource.write.payload.class"] = PAYLOADS[mode]
         more = {k: v for k, v in self.more.items() if k != "hoodie.record.merge.mode"}
         given = {name.replace("_", "."): value for name, value in options.items()}
         index = {} if "hoodie.index.type" in more else {"hoodie.index.type": "SIMPLE"}
@@ -117,11 +126,17 @@ class Shared:
     def check(self) -> None:
         assert _plain(rows_of(Table(self.path).to_arrow())) == self.expected
         assert _plain(self.hudi.read(self.path)) == self.expected
-        assert _plain(rows_of(_by_hudi_rs(self.path))) == self.expected
+        # Of version 6 hudi-rs leaves out logs on top of a planned compaction, Hudi's own, too.
+        planned = list((self.path / ".hoodie").glob("*.compaction.requested"))
+        if all(each.with_name(f"{each.name[:17]}.commit").exists() for each in planned):
+            assert _plain(rows_of(_by_hudi_rs(self.path))) == self.expected
         optimized = self.hudi.read(self.path, hoodie_datasource_query_type="read_optimized")
         own = Table(self.path).scan(read_optimized=True).to_arrow()
         # Without logs a record that has moved is in both partitions.
-        found, theirs = (sorted(map(repr, _plain(each))) for each in (rows_of(own), optimized))
+        found, theirs = (
+            sorted(repr(sorted(row.items())) for row in _plain(each))
+            for each in (rows_of(own), optimized)
+        )
         assert found == theirs
 
     def logs(self) -> list[str]:
@@ -164,7 +179,7 @@ def test_taking_turns(hudi: Hudi, tmp_path: Path, version: int, more: dict[str, 
     table.they("upsert", rides(range(0, 110, 9), ts=11))
 
 
-@pytest.mark.parametrize("version", [8, 9])
+@pytest.mark.parametrize("version", [6, 8, 9])
 def test_records_move_between_partitions(hudi: Hudi, tmp_path: Path, version: int) -> None:
     """Each finds the places of records that the other has moved or deleted in logs."""
     table = Shared(hudi, tmp_path / "rides", version, {"hoodie.index.type": "GLOBAL_BLOOM"})
@@ -181,11 +196,18 @@ def test_records_move_between_partitions(hudi: Hudi, tmp_path: Path, version: in
     table.we("upsert", rides(range(12), ts=9))
 
 
+def test_beside_an_older_release(tmp_path: Path) -> None:
+    """One process has one release."""
+    command = [sys.executable, "-m", "tests.oracle.logs_of_version_6", HUDI_0, str(tmp_path)]
+    turns = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert turns.returncode == 0, turns.stdout + turns.stderr[-8000:]
+
+
 def _named(options: Mapping[str, str]) -> dict[str, str]:
     return {name.replace(".", "_"): value for name, value in options.items()}
 
 
-@pytest.mark.parametrize("version", [8, 9])
+@pytest.mark.parametrize("version", [6, 8, 9])
 def test_on_a_table_that_hudi_made(hudi: Hudi, tmp_path: Path, version: int) -> None:
     table = Shared(hudi, tmp_path / "rides", version)
     table.they("insert", rides(range(30), ts=5))
@@ -196,30 +218,32 @@ def test_on_a_table_that_hudi_made(hudi: Hudi, tmp_path: Path, version: int) -> 
     table.we("upsert", rides(range(0, 40, 5), ts=9))
 
 
-@pytest.mark.parametrize("version", [8, 9])
+@pytest.mark.parametrize("version", [6, 8, 9])
 def test_each_rolls_back_what_the_other_left_pending(
     hudi: Hudi, tmp_path: Path, version: int
 ) -> None:
     table = Shared(hudi, tmp_path / "rides", version)
     table.we("insert", rides(range(20), ts=1))
     table.we("upsert", rides(range(0, 20, 2), ts=2))
-    before = table.logs()
     unseen = rides(range(30), ts=9, note="must never be seen")
     die_before_completion(table.path, table.ours, unseen)
-    assert set(table.logs()) > set(before)
+    assert _left(table)
     table.check()
-    table.they("upsert", rides(range(5), ts=3))
-    assert not [name for name in table.logs() if name not in before and _is_left(table, name)]
+    table.they("upsert", rides(range(5), ts=3), checks=hudi.is_1)
+    assert not _left(table)
+    if not hudi.is_1:
+        # It requests its rollback after its write, and until the next write doesn't read beyond it.
+        table.we("upsert", rides(range(1), ts=3))
     with pytest.raises(Py4JJavaError):
         hudi.write(unseen, table.path, {**table.theirs("upsert"), **REFUSE_COMMIT})
     _expire_heartbeats(table.path)
-    assert [name for name in table.logs() if _is_left(table, name)]
+    assert _left(table)
     table.check()
     table.we("upsert", rides(range(3, 8), ts=4), **{FOREIGN.name: "true"})
-    assert not [name for name in table.logs() if _is_left(table, name)]
+    assert not _left(table)
 
 
-@pytest.mark.parametrize("version", [8, 9])
+@pytest.mark.parametrize("version", [6, 8, 9])
 def test_completed_delta_commits_are_rolled_back(hudi: Hudi, tmp_path: Path, version: int) -> None:
     table = Shared(hudi, tmp_path / "rides", version)
     table.we("insert", rides(range(20), ts=1))
@@ -238,7 +262,7 @@ def test_completed_delta_commits_are_rolled_back(hudi: Hudi, tmp_path: Path, ver
         client.rollback(_newest(table.path))
     table.rows = dict(kept)
     table.check()
-    assert table.logs() == []
+    assert _instants(table) == set()
 
 
 def _roll_back(hudi: Hudi, table: Shared, instant: str) -> None:
@@ -263,13 +287,26 @@ def _expire_heartbeats(path: Path) -> None:
         os.utime(beat, (0, 0))
 
 
-def _is_left(table: Shared, name: str) -> bool:
-    """Whether a log belongs to no completed instant."""
-    completed = {commit.requested_time for commit in Table(table.path).commits()}
-    return name.rpartition(".log.")[0].rpartition("_")[2] not in completed
+def _left(table: Shared) -> set[str]:
+    """Return the instants with blocks in logs that neither completed nor were rolled back."""
+    return _instants(table) - {commit.requested_time for commit in Table(table.path).commits()}
 
 
-@pytest.mark.parametrize("version", [8, 9])
+def _instants(table: Shared) -> set[str]:
+    """Return the instants with blocks in logs that no command rolls back."""
+    writers, undone = set(), set()
+    for path in table.path.rglob(".*.log.*"):
+        if path.name.endswith(".crc") or ".hoodie" in path.parts[len(table.path.parts) : -1]:
+            continue
+        for block in read_blocks(path.read_bytes(), str(path)):
+            if block.kind == COMMAND:
+                undone.add(block.header[TARGET_INSTANT_TIME])
+            else:
+                writers.add(block.header[INSTANT_TIME])
+    return writers - undone
+
+
+@pytest.mark.parametrize("version", [6, 8, 9])
 def test_writes_while_a_compaction_of_hudis_is_planned(
     hudi: Hudi, tmp_path: Path, version: int
 ) -> None:
@@ -299,5 +336,6 @@ def _compact(hudi: Hudi, table: Shared, operation: str) -> None:
     """Have Hudi schedule a compaction, or run the planned ones."""
     hudi.call(
         f"call run_compaction(op => '{operation}', path => '{table.path}',"
-        " options => 'hoodie.metadata.enable=false,hoodie.compact.inline.max.delta.commits=1')"
+        " options => 'hoodie.metadata.enable=false,hoodie.compact.inline.max.delta.commits=1"
+        f",hoodie.write.auto.upgrade=false,hoodie.write.table.version={table.version}')"
     )

@@ -8,7 +8,9 @@ from importlib import import_module
 import pytest
 
 
-@pytest.mark.parametrize("module", ["strandline.spark", "strandline.spark_source"])
+@pytest.mark.parametrize(
+    "module", ["strandline.spark", "strandline.spark_source", "strandline.stream"]
+)
 def test_the_extra_is_named(module, monkeypatch):
     for name in (*sys.modules, "pyspark"):
         if name.partition(".")[0] == "pyspark":

@@ -70,6 +70,7 @@ def test_every_cut_of_a_real_file_is_refused(subtests: pytest.Subtests) -> None:
                     codec.decode(kind, data[:cut], source="the/file")
 
 
+@pytest.mark.property
 def test_flipped_and_overwritten_bytes_are_read_or_refused(
     subtests: pytest.Subtests,
 ) -> None:

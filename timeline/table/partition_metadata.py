@@ -38,6 +38,11 @@ def depth_of(partition: str) -> int:
     return len(partition.split("/")) if partition else 0
 
 
+def path_in(partition: str, name: str) -> str:
+    """Return the path of a partition's file under the base path."""
+    return f"{partition}/{name}" if partition else name
+
+
 def write_partition_metadata(storage: Storage, partition: str, commit_time: str) -> bool:
     """Write the metadata file of a partition; return whether there was none.
 
@@ -50,7 +55,9 @@ def write_partition_metadata(storage: Storage, partition: str, commit_time: str)
     """
     properties = {_TIME: commit_time, _DEPTH: str(depth_of(partition))}
     try:
-        storage.create(_path(partition), format_properties(properties, "partition metadata"))
+        storage.create(
+            path_in(partition, FILE_NAME), format_properties(properties, "partition metadata")
+        )
     except AlreadyExistsError:
         # Another task was first; its file is kept, because it never changes.
         return False
@@ -63,7 +70,7 @@ def read_partition_metadata(storage: Storage, partition: str) -> PartitionMetada
     Raises:
         CorruptMetadataError: The file is damaged.
     """
-    path = _path(partition)
+    path = path_in(partition, FILE_NAME)
     try:
         data = storage.read(path, FileKind.PROPERTIES)
     except PathNotFoundError:
@@ -75,7 +82,3 @@ def read_partition_metadata(storage: Storage, partition: str) -> PartitionMetada
         raise CorruptMetadataError(
             f"{storage.base_path}/{path} ({len(data)} bytes) is no partition metadata: {exc!r}"
         ) from exc
-
-
-def _path(partition: str) -> str:
-    return f"{partition}/{FILE_NAME}" if partition else FILE_NAME

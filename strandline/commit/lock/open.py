@@ -75,6 +75,8 @@ class InProcessLock(PollingProvider):
 
 
 _PACKAGE: Final = "org.apache.hudi.client.transaction.lock."
+IN_PROCESS: Final = _PACKAGE + InProcessLock.name
+"""The provider for the threads of one process, by its class name in Hudi."""
 
 
 def open_lock(
@@ -104,7 +106,7 @@ def open_lock(
     if not named:
         if not among_threads:
             return TableLock(None)
-        named = _PACKAGE + InProcessLock.name
+        named = IN_PROCESS
     opener = ProviderOpener(values, storage, table_name, clock or SystemClock(), wait)
     opens = PROVIDERS.get(named)
     if opens is None:
@@ -233,7 +235,7 @@ def _require(provider: str, values: Mapping[str, str]) -> None:
 
 
 PROVIDERS: Final[dict[str, Callable[[ProviderOpener], LockProvider]]] = {
-    _PACKAGE + "InProcessLockProvider": ProviderOpener.in_process,
+    IN_PROCESS: ProviderOpener.in_process,
     _PACKAGE + "FileSystemBasedLockProvider": ProviderOpener.file_system,
     _PACKAGE + "StorageBasedLockProvider": ProviderOpener.storage_based,
     _PACKAGE + "ZookeeperBasedLockProvider": ProviderOpener.zookeeper,

@@ -63,7 +63,13 @@ from strandline.server.api.late_answers import (
     wait_of,
 )
 from strandline.server.http.reply import TEXT, Reply, failure_of
-from strandline.server.http.request import INSTANT_STATES, Application, Request, unquoted
+from strandline.server.http.request import (
+    INSTANT_STATES,
+    REQUEST_ID,
+    Application,
+    Request,
+    unquoted,
+)
 from timeline.errors import (
     NoServerError,
     RootNotAllowedError,
@@ -88,8 +94,8 @@ _TOLD: Final = TOLD.encode("ascii")
 _EPOCH: Final = EPOCH.encode("ascii")
 _UNSURE: Final = UNSURE.encode("ascii")
 _WAIT: Final = WAIT_HEADER.lower().encode("ascii")
-_PASSED: Final = (b"accept", b"accept-encoding", _WAIT)
-"""Headers that an answer depends on."""
+_PASSED: Final = (b"accept", b"accept-encoding", _WAIT, REQUEST_ID)
+"""Headers that an answer depends on, and the one that every server's log has."""
 _SYNC: Final = BY_NAME["sync"]
 
 
@@ -533,5 +539,7 @@ def _retry_after(answer: PeerAnswer) -> int:
 def _reply(answer: PeerAnswer) -> Reply:
     headers = dict(answer.headers)
     content_type = headers.pop("content-type", TEXT)
+    # This server's answer has it, too.
+    headers.pop(REQUEST_ID.decode(), None)
     why = (ServiceBusyError.code, "") if _retry_after(answer) else ("", "")
     return Reply(answer.status, answer.body, content_type, headers, why=why, held=answer.held)

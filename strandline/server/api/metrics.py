@@ -144,7 +144,11 @@ def metrics_handler(scrape: Callable[[], Scrape]) -> Callable[[Request], Reply]:
         registry = CollectorRegistry(auto_describe=False)
         registry.register(process)
         registry.register(_Collected(scrape()))
-        encode, content_type = choose_encoder(request.accept)
+        try:
+            encode, content_type = choose_encoder(request.accept)
+        except (TypeError, ValueError):
+            # It compares the version in the header with numbers, whatever that is.
+            encode, content_type = choose_encoder("")
         return Reply(200, encode(registry), content_type)
 
     return answer

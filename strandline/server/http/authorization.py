@@ -18,6 +18,7 @@ import ipaddress
 import os
 import secrets
 import stat
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -71,24 +72,37 @@ def right_for(path: str) -> Right:
     return Right.MARKERS if path.startswith(f"{MARKERS}/") else Right.READS
 
 
+_TOKENS: Final = 2
+_TOKEN_FILE_CHARACTERS: Final = 1 << 14
+"""Longest file of tokens: longer headers are refused in any case."""
+
+
 def new_token() -> str:
     """Return a fresh token: 256 random bits in URL-safe text."""
     return secrets.token_urlsafe(32)
 
 
-def read_token_file(path: str) -> str:
-    """Return the token in a file, without the white space around it.
+def read_token_file(path: str) -> tuple[str, ...]:
+    """Return the one or two tokens in a file, a line each, without the white space around them.
+
+    The first is the one to send; a service admits both, so that they can be replaced one by one.
 
     Raises:
-        ConfigError: The file can't be read, is empty, or holds more than one word.
+        ConfigError: The file can't be read, is empty, has more than two lines, or more than one
+            word in a line.
     """
     try:
-        token = Path(path).read_text(encoding="ascii").strip()
+        with Path(path).open(encoding="ascii") as file:
+            text = file.read(_TOKEN_FILE_CHARACTERS + 1)
     except (OSError, UnicodeDecodeError) as exc:
         raise ConfigError(f"token file {path}: {_reason(exc)}") from exc
-    if not token or not token.isprintable() or " " in token:
-        raise ConfigError(f"token file {path}: it must hold one word of printable ASCII")
-    return token
+    tokens = tuple(line.strip() for line in text.strip().split("\n"))
+    is_short = len(text) <= _TOKEN_FILE_CHARACTERS and len(tokens) <= _TOKENS
+    if not is_short or not all(t and t.isprintable() and " " not in t for t in tokens):
+        raise ConfigError(
+            f"token file {path}: it must hold one word of printable ASCII, or two on a line each"
+        )
+    return tuple(dict.fromkeys(tokens))
 
 
 def is_readable_by_all(path: str) -> bool:
@@ -133,6 +147,7 @@ class Admission:
 
     Args:
         token: Bearer token; ``None``: there is none.
+        other_token: A second one that is admitted, too.
         networks: For ``parse_networks``. Without a token and without networks every client has all
             rights.
 
@@ -140,10 +155,13 @@ class Admission:
         ConfigError: A network can't be parsed.
     """
 
-    __slots__ = ("_networks", "_token")
+    __slots__ = ("_networks", "_other", "_token")
 
-    def __init__(self, token: str | None, networks: str = "") -> None:
+    def __init__(
+        self, token: str | None, networks: str = "", *, other_token: str | None = None
+    ) -> None:
         self._token = None if token is None else token.encode("ascii")
+        self._other = None if other_token is None else other_token.encode("ascii")
         self._networks = parse_networks(networks)
 
     def __str__(self) -> str:
@@ -161,14 +179,19 @@ class Admission:
         """Whether every client has all rights."""
         return self._token is None and not self._networks
 
-    def differs(self, token: str) -> bool:
-        """Whether a token is another one."""
-        return self._token != token.encode("ascii")
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """The tokens that are admitted, the one to send first."""
+        found = (each for each in (self._token, self._other) if each is not None)
+        return tuple(each.decode("ascii") for each in found)
 
-    def renew(self, token: str) -> bool:
-        """Replace the token, of which there must be one; return whether the new one differs."""
-        before, self._token = self._token, token.encode("ascii")
-        return before != self._token
+    def renew(self, tokens: Sequence[str]) -> bool:
+        """Replace the tokens, of which there must be one or two; return whether they differ."""
+        before = self.tokens
+        # First the second one: a request in between bears an old token or a new one.
+        self._other = tokens[1].encode("ascii") if len(tokens) > 1 else None
+        self._token = tokens[0].encode("ascii")
+        return before != tuple(tokens)
 
     def free_to(self, peer: str | None) -> Right:
         """Return a peer's rights without the token; ``None`` is a peer without an address."""
@@ -187,12 +210,15 @@ class Admission:
         return free
 
     def bears_token(self, authorization: bytes | None) -> bool:
-        """Whether an ``Authorization`` header (``None``: there is none) has the token."""
+        """Whether an ``Authorization`` header (``None``: there is none) has a token."""
         if self._token is None or authorization is None:
             return False
         if authorization[:7].lower() != _SCHEME:
             return False
-        return hmac.compare_digest(authorization[7:].strip(), self._token)
+        borne, other = authorization[7:].strip(), self._other
+        if hmac.compare_digest(borne, self._token):
+            return True
+        return other is not None and hmac.compare_digest(borne, other)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,11 +25,12 @@ from typing import Final, Protocol, cast
 from fsview.wire.param import FALLBACKS_HEADER
 from strandline.server.http.authorization import NOBODY, OPEN_PATHS, PROBING, AdmittedClient
 from strandline.server.http.connection_registry import Connection, ConnectionRegistry
-from strandline.server.http.exchange import Exchange, ResponseWriter
+from strandline.server.http.exchange import JOINED_BYTES, Exchange, ResponseWriter
 from strandline.server.http.limits import BODIES_BYTES, LINGER_S
 from strandline.server.http.refusals import Refusal
 from strandline.server.http.reply import Reply, failure
 from strandline.server.http.request import (
+    REQUEST_ID,
     Fields,
     Headers,
     RefusedError,
@@ -174,12 +175,20 @@ class ServiceProtocol(asyncio.Protocol):
             ):
                 response = registry.hot.respond(target, fields)
                 if response is not None:
-                    self._transport.write(response)
+                    head = registry.ids.head_of(fields)
+                    if len(response) <= JOINED_BYTES:
+                        self._transport.write(head + response)
+                    else:
+                        self._transport.write(head)
+                        self._transport.write(response)
                     return True
+            fields = {**fields, REQUEST_ID: registry.ids.of(fields)}
             return self._enqueue(target, method.decode("ascii"), version, fields)
         except RefusedError as refused:
+            found = dict(headers)
             refused.target = target
-            refused.accept = dict(headers).get(b"accept", b"").decode("latin-1")
+            refused.accept = found.get(b"accept", b"").decode("latin-1")
+            refused.request_id = registry.ids.of(found)
             raise
 
     def take_body(self, piece: bytes) -> None:
@@ -277,14 +286,23 @@ class ServiceProtocol(asyncio.Protocol):
             self._last_words = b""
         else:
             path, accept = refused.target.partition(b"?")[0].decode("latin-1"), refused.accept
+            request_id = (refused.request_id or registry.ids.of({})).decode("ascii")
             incoming = self._bodies.incoming
             if incoming is not None:
-                path, accept = incoming.path, incoming.accept
-            refusal = Refusal(refused.status, refused.message, path=path, peer=self._peer.address)
-            registry.refusals.note(refusal)
+                path, accept, request_id = incoming.path, incoming.accept, incoming.request_id
+            registry.refusals.note(
+                Refusal(
+                    refused.status,
+                    refused.message,
+                    path=path,
+                    peer=self._peer.address,
+                    request_id=request_id,
+                )
+            )
             reply = failure(refused.status, refused.message, accept)
             reply = replace(reply, headers=refused.headers)
-            self._last_words = reply.last_words(with_body=reader.parser.get_method() != b"HEAD")
+            with_body = reader.parser.get_method() != b"HEAD"
+            self._last_words = reply.last_words(request_id, with_body=with_body)
         self._stop_reading()
         reader.phase = Reading.IDLE
         if self._current is None:

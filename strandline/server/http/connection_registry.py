@@ -21,7 +21,7 @@ from strandline.server.http.authorization import Admission
 from strandline.server.http.exchange import Exchange
 from strandline.server.http.limits import LINGER_S, Limits, possible_connections
 from strandline.server.http.refusals import Refusals
-from strandline.server.http.request import Application, Fields, RefusedError
+from strandline.server.http.request import Application, Fields, RefusedError, RequestIds
 from strandline.server.table_threads import TableThreads
 
 logger = logging.getLogger(__name__)
@@ -46,7 +46,9 @@ class HotAnswers(Protocol):
     """The source of ready responses."""
 
     def respond(self, target: bytes, fields: Fields) -> bytes | None:
-        """Return the whole response to a GET, or ``None`` if the application must answer.
+        """Return the response to a GET, after its status line, which is ``SUCCESS``.
+
+        ``None``: the application must answer.
 
         Runs on the server's loop: no I/O, no waiting, well under a millisecond. The request is
         admitted.
@@ -78,6 +80,7 @@ class ConnectionRegistry:
         admission: The rules of admission.
         limits: The limits of one client.
         keep_alive_s: How long an idle connection is kept.
+        ids: Gives requests their ids.
         refusals: Counts and logs responses of 400 or more.
         latencies: Counts the durations of requests that the application answered.
         body_bytes: Bytes of bodies that are held for requests.
@@ -102,14 +105,14 @@ class ConnectionRegistry:
         self.loop = asyncio.get_running_loop()
         self.hot = hot
         self.admission = admission
-        self.limits = limits
-        self.keep_alive_s = keep_alive_s
+        self._table_files = table_files
+        self.use_limits(limits, keep_alive_s)
         self.refusals = refusals
+        self.ids = RequestIds()
         self.latencies = latencies or Latencies(())
         self.body_bytes = 0
         self.counts: Counter[str] = Counter()
         self.now = self.loop.time()
-        self.room = possible_connections(limits.connections, table_files)
         self._app, self._threads = app, threads
         self._connections: set[Connection] = set()
         self._reserve: dict[Connection, bool] = {}  # whether it is counted as refused
@@ -120,6 +123,11 @@ class ConnectionRegistry:
         self._closed = False
         self._empty = asyncio.Event()
         self._empty.set()
+
+    def use_limits(self, limits: Limits, keep_alive_s: float) -> None:
+        """Apply other limits from now on; surplus connections stay until they end."""
+        self.limits, self.keep_alive_s = limits, keep_alive_s
+        self.room = possible_connections(limits.connections, self._table_files)
         shortest = min(limits.request_s, limits.write_s, keep_alive_s, LINGER_S)
         self._interval_s = min(max(shortest / _CHECKS, _INTERVAL_AT_LEAST_S), _INTERVAL_AT_MOST_S)
         if self.room < limits.connections:

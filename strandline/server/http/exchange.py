@@ -26,6 +26,7 @@ from typing import Final, Protocol, cast
 
 from strandline.server.http.reply import INTERNAL, Reply, failure
 from strandline.server.http.request import Application, Request
+from strandline.server.log_format import REQUEST
 from strandline.server.table_threads import TableThreads
 
 _NO_LINGER: Final = struct.pack("ii", 1, 0)
@@ -98,7 +99,7 @@ logger = logging.getLogger(__name__)
 STOPPING: Final = "the service is stopping"
 _PIECE_BYTES: Final = 1 << 18
 """Longer bodies are sent in pieces of this size, each once the client has taken the last."""
-_JOINED_BYTES: Final = 1 << 16
+JOINED_BYTES: Final = 1 << 16
 """Up to this size head and body are sent together, which saves a system call."""
 
 
@@ -156,6 +157,8 @@ class Exchange:
             app: The application.
             threads: Make the parts of replies.
         """
+        # Of this task alone: what it logs has the id.
+        REQUEST.set(self.request.request_id)
         try:
             await self._send(await app(self.request), threads)
         except asyncio.CancelledError:
@@ -179,7 +182,8 @@ class Exchange:
         self.keep_alive = False
         reply = replace(failure(status, message, self.request.accept), why=("", message))
         self._owner.refused(self.request, reply)
-        self._writer.write(reply.last_words(with_body=self.request.method != "HEAD"))
+        with_body = self.request.method != "HEAD"
+        self._writer.write(reply.last_words(self.request.request_id, with_body=with_body))
         self._response = Response.WHOLE
 
     async def _send(self, reply: Reply, threads: TableThreads) -> None:
@@ -220,8 +224,10 @@ class Exchange:
         if self._response is Response.AWAITED:
             self._response = Response.BEGUN
             # As late as possible: ``keep_alive`` is false once the service stops.
-            head = reply.head(keep_alive=self.keep_alive, chunked=chunked)
-            if len(data) <= _JOINED_BYTES:
+            head = reply.head(
+                keep_alive=self.keep_alive, chunked=chunked, request_id=self.request.request_id
+            )
+            if len(data) <= JOINED_BYTES:
                 data = head + data
             else:
                 writer.write(head)

@@ -22,6 +22,7 @@ from fsview.wire.param import FALLBACK_CAUSES
 from strandline.server.http.authorization import OPEN_PATHS
 from strandline.server.http.reply import Reply
 from strandline.server.http.request import Request
+from strandline.server.log_format import of_request
 from strandline.settings.setting import shortened
 from timeline.clock import Clock
 
@@ -48,6 +49,7 @@ class Refusal:
         table: The table's base path in its canonical spelling; empty: none, or not known.
         peer: The client's address; empty: it has none.
         admitted: Whether the client is known to be admitted.
+        request_id: The request's id.
     """
 
     status: int
@@ -57,6 +59,7 @@ class Refusal:
     table: str = ""
     peer: str = ""
     admitted: bool = False
+    request_id: str = ""
 
     @classmethod
     def of(cls, request: Request, reply: Reply) -> Refusal:
@@ -70,6 +73,7 @@ class Refusal:
             request.table,
             request.peer,
             admitted=request.path not in OPEN_PATHS,
+            request_id=request.request_id,
         )
 
     def __str__(self) -> str:
@@ -92,13 +96,13 @@ class _Logged:
 
     Attributes:
         at: When, by the clock.
-        newest: Status and text of the newest refusal since, if there is any. The text is shortened:
-            clients choose paths and tables of 64 KiB.
+        newest: Status, text and request's id of the newest refusal since, if there is any. The text
+            is shortened: clients choose paths and tables of 64 KiB.
         count: How many there were since.
     """
 
     at: float
-    newest: tuple[int, str] | None = None
+    newest: tuple[int, str, str] | None = None
     count: int = 0
 
 
@@ -164,9 +168,10 @@ class Refusals:
         logged = kinds.get(kind)
         if logged is None:
             kinds[kind] = _Logged(self._clock.monotonic())
-            logger.warning("%d %s%s", refusal.status, code, refusal)
+            with of_request(refusal.request_id):
+                logger.warning("%d %s%s", refusal.status, code, refusal)
         else:
-            logged.newest = refusal.status, str(refusal)
+            logged.newest = refusal.status, str(refusal), refusal.request_id
             logged.count += 1
 
     def log_due(self) -> None:
@@ -180,12 +185,13 @@ class Refusals:
                 kind, logged = kinds.popitem(last=False)
                 if logged.newest is not None:
                     kinds[kind] = _Logged(now)
-                    status, text = logged.newest
+                    status, text, request_id = logged.newest
                     passed_s = now - logged.at
-                    logger.warning(
-                        "%d %s, %d more in %.0f s, the last%s",
-                        *(status, kind.code, logged.count, passed_s, text),
-                    )
+                    with of_request(request_id):
+                        logger.warning(
+                            "%d %s, %d more in %.0f s, the last%s",
+                            *(status, kind.code, logged.count, passed_s, text),
+                        )
 
     def status(self) -> list[dict[str, Any]]:
         """Return counts by route, status and code, fit for JSON; from any thread."""

@@ -20,6 +20,7 @@ from typing import Any, Final, NamedTuple
 from isal import isal_zlib
 
 from fsview.wire.column_form import COLUMNS
+from fsview.wire.param import REQUEST_ID_HEADER
 from timeline.errors import ServiceBusyError, StrandlineError
 
 TEXT: Final = "text/plain"
@@ -33,9 +34,12 @@ takes, which pays only where the network carries less than 1.4 Gbit/s."""
 GZIP_LEVEL: Final = 1
 """Of ISA-L: these bodies get as small as with zlib's level 6, in a fourteenth of the time."""
 
+SUCCESS: Final = b"HTTP/1.1 200 OK\r\n"
+"""The first line of a success. Ready bytes are what follows it, so that another header fits in."""
 NOT_FOUND: Final = "Not found"
 INTERNAL: Final = "Internal server error"
 
+_REQUEST_ID: Final = REQUEST_ID_HEADER.lower()
 _TYPED: Final = frozenset({400, 401, 403, 404, 409, 500, 503})
 """Statuses that Javalin documents as types of errors, such as ``badrequestresponse``."""
 
@@ -66,10 +70,13 @@ class Reply:
         """Whether it is an error that the log and the counts of refusals should show."""
         return self.status >= HTTPStatus.BAD_REQUEST and self.why[0] != ServiceBusyError.code
 
-    def head(self, *, keep_alive: bool = True, chunked: bool = False) -> bytes:
+    def head(
+        self, *, keep_alive: bool = True, chunked: bool = False, request_id: str = ""
+    ) -> bytes:
         """Return status line and headers, with the blank line.
 
         Args:
+            request_id: The request's id; empty: the head is one of many answers.
             keep_alive: Whether the connection stays open after the response.
             chunked: Whether the body is sent in chunks.
         """
@@ -80,15 +87,17 @@ class Reply:
         if self.rest is None:
             lines.append(f"content-length: {len(self.body)}")
         lines += [f"{name}: {value}" for name, value in self.headers.items()]
+        if request_id:
+            lines.append(f"{_REQUEST_ID}: {request_id}")
         if chunked:
             lines.append("transfer-encoding: chunked")
         if not keep_alive:
             lines.append("connection: close")
         return ("\r\n".join(lines) + "\r\n\r\n").encode("ascii")
 
-    def last_words(self, *, with_body: bool = True) -> bytes:
+    def last_words(self, request_id: str, *, with_body: bool = True) -> bytes:
         """Return the bytes of a whole response after which the connection is closed."""
-        head = self.head(keep_alive=False)
+        head = self.head(keep_alive=False, request_id=request_id)
         return head + self.body if with_body else head
 
 

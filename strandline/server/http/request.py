@@ -21,10 +21,13 @@ are one table here, while a symbolic link and its target are two.
 
 from __future__ import annotations
 
+import re
+import secrets
 import threading
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import count
 from typing import Final
 from urllib.parse import unquote, unquote_to_bytes
 
@@ -33,12 +36,12 @@ import httptools
 from fsview.load.listing import PATH_CHARACTERS
 from fsview.wire.lookup_form import LOOKUP_PATH
 from fsview.wire.marker_form import MARKER_DIRECTORY, MARKERS
-from fsview.wire.param import BASE_PATH
+from fsview.wire.param import BASE_PATH, REQUEST_ID_HEADER
 from fsview.wire.routes import PREFIX
 from strandline.fleet.neighbours import RECORD
 from strandline.server.http.authorization import Admission, AdmittedClient, right_for
 from strandline.server.http.limits import PARAMETERS
-from strandline.server.http.reply import Accepted, Reply, accepted
+from strandline.server.http.reply import SUCCESS, Accepted, Reply, accepted
 from strandline.server.table_threads import NO_TABLE
 from timeline.storage.table_id import canonical_base_path
 from timeline.table.config import META_FOLDER
@@ -154,6 +157,34 @@ def accepted_of(fields: Fields) -> Accepted:
     return accepted(fields.get(b"accept-encoding", b""), fields.get(b"accept", b""))
 
 
+REQUEST_ID: Final = REQUEST_ID_HEADER.lower().encode()
+_SUCCESS_ID: Final = b"%b%b: " % (SUCCESS, REQUEST_ID)
+_SANE_ID: Final = re.compile(rb"[A-Za-z0-9._~:/+=@-]{1,128}")
+
+
+class RequestIds:
+    """Gives each request an id: that of its client, or one that no other request has."""
+
+    def __init__(self) -> None:
+        self._prefix = secrets.token_hex(4).encode() + b"-"
+        self._numbers = count(1)
+        self._begun = _SUCCESS_ID + self._prefix
+
+    def of(self, fields: Fields) -> bytes:
+        """Return the id of a request with these fields; a second call may return another."""
+        given = fields.get(REQUEST_ID)
+        if given is not None and _SANE_ID.fullmatch(given):
+            return given
+        return b"%b%x" % (self._prefix, next(self._numbers))
+
+    def head_of(self, fields: Fields) -> bytes:
+        """Return the first lines of a success: with the id ``of`` the request, for ready bytes."""
+        given = fields.get(REQUEST_ID)
+        if given is not None and _SANE_ID.fullmatch(given):
+            return b"%b%b\r\n" % (_SUCCESS_ID, given)
+        return b"%b%x\r\n" % (self._begun, next(self._numbers))
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """One admitted request.
@@ -186,6 +217,11 @@ class Request:
     def reads_body(self) -> bool:
         """Whether its handler reads its body."""
         return self.method == "POST" and self.path.rstrip("/") == LOOKUP_PATH
+
+    @property
+    def request_id(self) -> str:
+        """What names it in logs and errors; the connection has checked the field, or set it."""
+        return self.fields.get(REQUEST_ID, b"").decode("ascii")
 
     def has_left(self) -> bool:
         """Return whether the reply isn't wanted any more; for any thread."""
@@ -220,6 +256,7 @@ class RefusedError(Exception):
         headers: Of the response.
         target: The request target; empty: not known yet.
         accept: The request's ``Accept`` header; empty: not known yet.
+        request_id: Of the request; empty: not known yet.
     """
 
     def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None) -> None:
@@ -229,6 +266,7 @@ class RefusedError(Exception):
         self.headers = headers or {}
         self.target = b""
         self.accept = ""
+        self.request_id = b""
 
 
 _ONCE: Final = (b"host", b"authorization", b"transfer-encoding")

@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from strandline.server.http.connection import ServiceProtocol
 from strandline.server.http.connection_registry import ConnectionRegistry, HotAnswers
+from strandline.server.http.limits import Limits
 from strandline.server.http.listener import BACKLOG, bind
 from strandline.server.http.request import Application, Fields
 from strandline.server.http.server_options import ServerOptions
@@ -74,7 +75,7 @@ class NothingReady:
 class ServiceServer:
     """One server; it runs once, in the thread that calls ``run`` or in one of its own.
 
-    ``_lock`` guards ``_loop``, ``_ending`` and ``_stopping``.
+    ``_lock`` guards ``_loop``, ``_ending``, ``_stopping`` and ``_draining``.
 
     Attributes:
         parts: The parts of the service.
@@ -97,6 +98,8 @@ class ServiceServer:
     _tls: ssl.SSLContext | None = field(init=False)
     _tls_listeners: list[TlsListener] = field(init=False, default_factory=list)
     _stopping: bool = field(init=False, default=False)
+    _draining: bool = field(init=False, default=False)
+    _registries: list[ConnectionRegistry] = field(init=False, default_factory=list)
     _ready: threading.Event = field(init=False, default_factory=threading.Event)
     _finished: threading.Event = field(init=False, default_factory=threading.Event)
 
@@ -183,7 +186,7 @@ class ServiceServer:
     def _registry(
         self, app: Application, threads: TableThreads, hot: HotAnswers
     ) -> ConnectionRegistry:
-        return ConnectionRegistry(
+        registry = ConnectionRegistry(
             app,
             threads,
             hot,
@@ -194,6 +197,8 @@ class ServiceServer:
             latencies=self.parts.latencies,
             table_files=self.parts.table_files,
         )
+        self._registries.append(registry)
+        return registry
 
     async def _listen(
         self, registry: ConnectionRegistry, listener: socket.socket
@@ -241,6 +246,35 @@ class ServiceServer:
             # Only the loop may set its event. RuntimeError: the loop is closed already.
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(ending.set)
+
+    def drain(self, seconds: float) -> None:
+        """Have probes fail from now on, and stop after ``seconds``; as ``stop``.
+
+        A second call stops at once. So does a call before requests are answered.
+        """
+        with self._lock:
+            loop, is_first = self._loop, not self._draining
+            self._draining = True
+        if loop is None or not is_first or not seconds:
+            self.stop()
+            return
+        self.parts.readiness.stopping = True
+        # RuntimeError: the loop is closed already.
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(loop.call_later, seconds, self.stop)
+
+    def use_limits(self, limits: Limits, keep_alive_s: float) -> None:
+        """Apply other limits to what clients send from now on, and to connections as they are.
+
+        For any thread, once requests are answered.
+        """
+        with self._lock:
+            loop = self._loop
+        if loop is not None:
+            for registry in self._registries:
+                # RuntimeError: the loop is closed already.
+                with contextlib.suppress(RuntimeError):
+                    loop.call_soon_threadsafe(registry.use_limits, limits, keep_alive_s)
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until ``run`` has returned; return whether it has."""

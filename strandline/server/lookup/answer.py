@@ -46,7 +46,7 @@ from fsview.wire.param import (
 )
 from fsview.wire.route import Route
 from fsview.wire.routes import BY_NAME
-from strandline.server.http.reply import TEXT, Accepted, Reply, pretty, streamed, success
+from strandline.server.http.reply import SUCCESS, TEXT, Accepted, Reply, pretty, streamed, success
 from timeline.errors import InputError, StrandlineError
 
 AnswerKey = tuple[Any, ...]
@@ -403,7 +403,7 @@ class Answers:
         return success(_body(view, question), zipped=zipped)
 
     def ready(self, question: Question, table: TableView) -> bytes | None:
-        """Return a whole response without waiting, or ``None``; runs on the loop.
+        """Return a response as of ``whole`` without waiting, or ``None``; runs on the loop.
 
         A response that isn't cached is computed if snapshot and partition are in memory and that
         costs less than handing the request to a thread: for one file group, or a small partition.
@@ -521,5 +521,5 @@ def as_of(snapshot: Snapshot) -> dict[str, str]:
 
 
 def whole(reply: Reply) -> bytes:
-    """Return the bytes of a whole response."""
-    return reply.head() + reply.body
+    """Return the bytes of a whole response after its status line; see ``SUCCESS``."""
+    return reply.head()[len(SUCCESS) :] + reply.body

@@ -79,7 +79,9 @@ class HotPath:
         self.counts: Counter[HotCount] = Counter()
 
     def respond(self, target: bytes, fields: Fields) -> bytes | None:
-        """Return the whole response to a GET of ``target``; ``None``: it needs a thread.
+        """Return the response to a GET of ``target``, after its status line, which is ``SUCCESS``.
+
+        ``None``: the request needs a thread.
 
         Args:
             target: Path and query.

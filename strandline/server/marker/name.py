@@ -72,16 +72,27 @@ def is_own_file(path: str, instant: str) -> bool:
         path: What the marker names, relative to the base path.
         instant: Requested time of the write, the name of the folder of markers.
     """
+    name = _file_name(path)
+    match = _BASE.fullmatch(name) or _LOG.fullmatch(name)
+    return match is not None and match[1].endswith(f"_{instant}")
+
+
+def is_slice_log(path: str, instant: str) -> bool:
+    """Return whether a path is that of a log that has another instant than ``instant`` in its name.
+
+    In table version 6 that is the base instant of its slice, and ``instant`` one of its writers.
+    """
+    match = _LOG.fullmatch(_file_name(path))
+    return match is not None and not match[1].endswith(f"_{instant}")
+
+
+def _file_name(path: str) -> str:
+    """Return the file name of a path; ``""`` if no writer creates a data file there."""
     if len(path) > NAME_BYTES or _NO_PATH.search(path) or len(path.encode()) > NAME_BYTES:
-        return False
+        return ""
     folders = path.split("/")
-    match = _BASE.fullmatch(folders[-1]) or _LOG.fullmatch(folders[-1])
-    return (
-        match is not None
-        and match[1].endswith(f"_{instant}")
-        and _NO_FOLDERS.isdisjoint(folders)
-        and folders[0] != META_FOLDER
-    )
+    is_data = _NO_FOLDERS.isdisjoint(folders) and folders[0] != META_FOLDER
+    return folders[-1] if is_data else ""
 
 
 def check_name(name: str, instant: str) -> str | None:

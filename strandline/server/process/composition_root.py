@@ -133,12 +133,15 @@ class Parts:
             stores=Stores(options.store, self._clock),
             awaits=options.awaits_roots,
             most_open=options.most_open_tables,
+            slow_sync_s=options.slow_sync_s,
         )
         self.views.on_close = self._forget_closed
         self.checks = SamplingCheck(
             self.views, self.metrics, interval_s=options.check_interval_s, ending=ending
         )
-        self.admission = Admission(options.token, options.admit_networks)
+        self.admission = Admission(
+            options.token, options.admit_networks, other_token=options.other_token
+        )
         self.markers = MarkerService(
             self.views.storage_of,
             conflicts=options.conflicts,

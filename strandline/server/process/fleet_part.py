@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -102,7 +102,8 @@ class FleetPart:
 
     Args:
         options: Its part.
-        token: Bearer token of all servers of the fleet.
+        tokens: Bearer token of all servers of the fleet, and a second one that is admitted; none:
+            they have no token.
         roots: The roots that all servers of its group serve.
 
     Attributes:
@@ -114,7 +115,10 @@ class FleetPart:
         FleetError: The state store can't be reached.
     """
 
-    def __init__(self, options: FleetOptions, token: str | None, roots: Collection[str]) -> None:
+    def __init__(
+        self, options: FleetOptions, tokens: Sequence[str], roots: Collection[str]
+    ) -> None:
+        token, other = (*tokens, None, None)[:2]
         self._url = StateUrl.of(options.url)
         self._dead_s = options.dead_s
         self._load: Callable[[], tuple[int, int]] = lambda: (0, 0)
@@ -126,6 +130,7 @@ class FleetPart:
                 is_standby=options.is_standby,
                 layout=options.layout,
                 token=token,
+                other_token=other,
                 roots=roots,
                 group=options.group,
                 rack=options.rack,
@@ -143,16 +148,18 @@ class FleetPart:
             current.url,
             current.owners,
             token,
+            other_token=other,
             ca_file=options.ca_file,
             is_spread=lambda table: current.known.is_spread(table),
             epoch=lambda: current.known.epoch,
             hear=current.hear,
             followers=lambda table: current.known.followers(table),
         )
+        self._neighbours = Neighbours(token, options.ca_file)
         self._warming = Warming(
             current,
             self._membership.name,
-            Neighbours(token, options.ca_file),
+            self._neighbours,
             self._membership.ready,
             self._membership.acknowledge,
         )
@@ -184,6 +191,12 @@ class FleetPart:
         if upkeep is not None:
             self._upkeep = LeaderUpkeep(current, upkeep)
             self._upkeep.start()
+
+    def use_tokens(self, tokens: Sequence[str]) -> None:
+        """Send the first token from now on, and know other servers by any of them."""
+        self.forwarder.use_tokens(tokens)
+        self._neighbours.token = tokens[0]
+        self._membership.use_tokens(tokens)
 
     def interrupt(self) -> None:
         """Let ``start`` return soon; for a signal handler."""

@@ -31,6 +31,7 @@ class PartsOptions:
         store: Where views are kept, and how much memory they may take.
         retained_snapshots: How many snapshots of each table are kept for clients that are behind.
         check_interval_s: Between two sampling checks; 0: none.
+        slow_sync_s: From which on a sync is logged; 0: none is.
         conflicts: How early conflicts of writers are detected.
         shown: Settings for the status.
         admit_networks: Networks that need no token, see ``strandline.server.http.authorization``.
@@ -43,11 +44,13 @@ class PartsOptions:
 
     roots: tuple[str, ...]
     token: str | None = field(default=None, repr=False)
+    other_token: str | None = field(default=None, repr=False)
     storage_options: Mapping[str, Any] | None = field(default=None, repr=False)
     gzip: bool = config.EMBED_GZIP.field()
     store: StoreOptions = field(default_factory=StoreOptions)
     retained_snapshots: int = config.RETAINED_SNAPSHOTS.field()
     check_interval_s: float = config.CHECK_INTERVAL.field()
+    slow_sync_s: float = config.SLOW_SYNC.field()
     conflicts: ConflictOptions = field(default_factory=ConflictOptions)
     shown: Mapping[str, Any] = field(default_factory=dict, repr=False)
     admit_networks: str = config.ADMIT_NETWORKS.field()

@@ -137,10 +137,13 @@ def to_archive(
         if settings.beyond_savepoint:
             found = [i for i in found if i.requested_time not in saved]
         found = found[: len(writes) - least]
+    # Whatever stays from before an archived delta commit hides its completion from Hudi, which
+    # then takes its logs for those of the newest slices.
+    last = found[-1].requested_time if found else ""
     for action in (CLEAN, ROLLBACK):
         done = [i for i in timeline if i.action == action and i.is_completed]
         if layout > 1:
-            gone = [i for i in done if found and i.requested_time < found[-1].requested_time]
+            gone = [i for i in done if i.requested_time < last]
         else:
             gone = done[: len(done) - least] if len(done) > most else []
         held = earliest_held

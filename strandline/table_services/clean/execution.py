@@ -46,6 +46,7 @@ from timeline.metadata.instant_metadata import CleanerPlan, CleanMetadata, Clean
 from timeline.storage.base import Storage, checked_path
 from timeline.table.config import META_FOLDER
 from timeline.table.partition_metadata import FILE_NAME as PARTITION_FILE
+from timeline.table.partition_metadata import path_in
 from timeline.timeline import Timeline
 
 logger = logging.getLogger(__name__)
@@ -386,7 +387,7 @@ def names_by_partition(plan: CleanerPlan) -> dict[str, tuple[str, ...]]:
 
 def _refuse_metadata(partition: str, name: str, source: str) -> None:
     """Refuse a path in the table's metadata or outside the table."""
-    path = _joined(partition, name)
+    path = path_in(partition, name)
     if not name or not _is_of_data(path):
         raise CorruptMetadataError(
             f"{source} would delete {name[:MAX_NAME]!r} of partition {partition[:MAX_NAME]!r};"
@@ -399,10 +400,6 @@ def _is_of_data(path: str) -> bool:
         return checked_path(path).partition("/")[0] != META_FOLDER
     except ValueError:
         return False
-
-
-def _joined(partition: str, name: str) -> str:
-    return f"{partition}/{name}" if partition else name
 
 
 def delete_files(
@@ -440,9 +437,9 @@ def delete_files(
 def _left_of(storage: Storage, files: Sequence[File]) -> Sequence[File]:
     """Delete files by one request; return those that must be deleted one by one."""
     try:
-        storage.delete_all(_joined(*file) for file in files)
+        storage.delete_all(path_in(*file) for file in files)
     except FilesNotDeletedError as error:
-        return [file for file in files if _joined(*file) in error.paths]
+        return [file for file in files if path_in(*file) in error.paths]
     except StorageError as error:
         logger.warning("%d files are deleted one by one: %s", len(files), error)
         return files
@@ -451,7 +448,7 @@ def _left_of(storage: Storage, files: Sequence[File]) -> Sequence[File]:
 
 def _delete(storage: Storage, partition: str, name: str) -> bool:
     try:
-        storage.delete(_joined(partition, name))
+        storage.delete(path_in(partition, name))
     except StorageError as exc:
         # Not raised: the clean completes with the file recorded as failed.
         logger.warning("can't delete a file, the next clean will retry: %s", exc)

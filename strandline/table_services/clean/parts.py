@@ -26,7 +26,6 @@ from strandline.table_services.clean.plan import (
     SAVEPOINTED,
     Fate,
     PlannedClean,
-    file_sizes,
 )
 from timeline.errors import CorruptMetadataError
 from timeline.instant import CLEAN, COMMIT, Instant, State
@@ -232,7 +231,7 @@ def _by_partition(deleted: Iterable[Fate]) -> Iterator[tuple[str, dict[str, int]
             if here is not None:
                 yield here, files
             here, files = fate.found.partition, {}
-        files |= file_sizes(fate.found)
+        files |= fate.found.sizes
     if here is not None:
         yield here, files
 

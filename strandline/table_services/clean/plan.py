@@ -55,6 +55,7 @@ from timeline.metadata.instant_metadata import (
     SavepointMetadata,
 )
 from timeline.metadata.written_files import CommitFiles
+from timeline.table.partition_metadata import path_in
 from timeline.timeline import Timeline
 
 SAVEPOINTED: Final = "savepointed_timestamps"
@@ -102,7 +103,7 @@ class Savepoints:
         if not fate.rule.deletes or not self.files:
             return fate
         at = fate.found.partition
-        saved = [name for name in file_sizes(fate.found) if (at, name) in self.files]
+        saved = [name for name in fate.found.sizes if (at, name) in self.files]
         return Fate(fate.found, Rule.SAVEPOINT, self.files[at, saved[0]]) if saved else fate
 
 
@@ -548,14 +549,6 @@ def _of_replaced(
             yield Fate(found, Rule.REPLACED)
 
 
-def file_sizes(found: FileSlice) -> dict[str, int]:
-    """Return name → size of a slice's files."""
-    sizes = {log.name: log.size for log in found.log_files}
-    if found.base_file is not None:
-        sizes[found.base_file.name] = found.base_file.size
-    return sizes
-
-
 def cleaner_plan(
     timeline: Timeline,
     kept: Retention,
@@ -592,8 +585,7 @@ def cleaner_plan(
         policy=kept.policy,
         file_paths_to_be_deleted_per_partition={
             partition: tuple(
-                CleanFileInfo(f"{below}/{partition}/{name}" if partition else f"{below}/{name}")
-                for name in sorted(files)
+                CleanFileInfo(f"{below}/{path_in(partition, name)}") for name in sorted(files)
             )
             for partition, files in names.items()
         },

@@ -33,7 +33,6 @@ from strandline.table_services.clean.plan import (
     cleaner_plan,
     deleted_slices,
     fates_in,
-    file_sizes,
     is_changed_since,
     partitions_left_over,
     partitions_named,
@@ -303,9 +302,7 @@ class CleanPlanner:
         def staying(kept: Retention, partition: str) -> set[str]:
             decide = fates_in(timeline, kept, savepoints, compactions, clustered)
             found = decide(self._groups(partition, kept))
-            return set(
-                chain.from_iterable(file_sizes(f.found) for f in found if not f.rule.deletes)
-            )
+            return set(chain.from_iterable(f.found.sizes for f in found if not f.rule.deletes))
 
         if held is not None:
             self._load([*names])

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from fsview.files.row import UNKNOWN_SIZE
 from fsview.model.file_name import is_data_file
-from strandline.table_services.clean.plan import Fate, file_sizes
+from strandline.table_services.clean.plan import Fate
 from strandline.table_services.clean.planner import CleanPlanner
 from timeline.errors import InputError
 from timeline.instant import CLEAN, Instant
@@ -121,7 +121,7 @@ def _batches(deleted: Iterator[Fate]) -> Iterator[pa.RecordBatch]:
     rows: dict[tuple[str, str], tuple[int | None, str]] = {}
     for _, slices in groupby(deleted, key=lambda fate: fate.found.partition):
         for fate in slices:
-            for name, size in file_sizes(fate.found).items():
+            for name, size in fate.found.sizes.items():
                 known = None if size == UNKNOWN_SIZE else size
                 rows[fate.found.partition, name] = known, fate.reason
         if len(rows) >= _BATCH_ROWS:
@@ -169,7 +169,7 @@ def why(planner: CleanPlanner, meta: TableMetaClient, timeline: Timeline, file: 
         if (of, each) == (partition, name):
             return FileFate(partition, name, True, True, _GOES_BY.format(instant.requested_time))
     for fate in planner.fates(timeline, partition):
-        if name in file_sizes(fate.found):
+        if name in fate.found.sizes:
             return FileFate(partition, name, True, fate.rule.deletes, fate.reason)
     for instant, metadata in _cleans_newest_first(meta, timeline):
         cleaned = metadata.partition_metadata.get(partition)

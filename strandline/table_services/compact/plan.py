@@ -1,8 +1,8 @@
 """Plans of compactions: which file groups, which of their files; pure.
 
-A plan names, for each file group, its newest base file and the logs to merge into it. From table
-version 8 on these are the logs of delta commits that completed before the compaction was requested:
-readers place logs that complete later in the slice that the compaction begins. Left out are groups
+A plan names, for each file group, its newest base file and the logs to merge into it. These are the
+logs of delta commits that completed before the compaction was requested: readers place logs that
+complete later in the slice that the compaction begins. Left out are groups
 that a pending compaction, log compaction or clustering reads. (Hudi takes groups of pending log
 compactions; its result would then lie above newer rows.)
 

@@ -2,6 +2,8 @@
 
 A plan is made and requested under the table's lock: a delta commit that completed in between,
 before the compaction's time, would be in neither the plan nor the slice that the compaction begins.
+In table version 6 a log belongs to the slice in its name, so no delta commit may be in flight, and
+the logs of later ones are named by the compaction.
 
 Source: Hudi 1.2.0 ``ScheduleCompactionActionExecutor``, ``CompactionUtils``.
 """
@@ -18,6 +20,7 @@ import pyarrow as pa
 from fsview.model.file_group import FileSlice
 from fsview.model.file_system_view import FileSystemView, LookupQuery, partition_names
 from strandline.commit.concurrent_operations import newest_time
+from strandline.commit.conflict import FIRST_LOGS_OF_WRITERS
 from strandline.commit.lock.base import TableLock
 from strandline.table_services.compact.plan import (
     LOG_BYTES,
@@ -28,8 +31,8 @@ from strandline.table_services.compact.plan import (
 )
 from strandline.table_services.compact.policy import CompactionSettings, is_due
 from timeline.clock import TimeGenerator
-from timeline.errors import ViewBehindError
-from timeline.instant import COMPACTION, Instant
+from timeline.errors import ConcurrentWriteError, ViewBehindError
+from timeline.instant import COMPACTION, DELTA_COMMIT, Instant
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import CompactionPlan
 from timeline.timeline import Timeline
@@ -79,7 +82,7 @@ class CompactionResult:
 
 
 class CompactionPlanner:
-    """Plans compactions of one table from version 8 on; used by one thread.
+    """Plans compactions of one table; used by one thread.
 
     Args:
         meta: The table's meta client.
@@ -113,7 +116,8 @@ class CompactionPlanner:
 
         Raises:
             ConfigError: The strategy doesn't fit the table's partitions.
-            ConcurrentWriteError: Another writer took the same time.
+            ConcurrentWriteError: Another writer took the same time; or, in table version 6, a delta
+                commit is in flight and the caller asks for a compaction whether it is due or not.
             LockError: The lock wasn't acquired, or was lost; nothing was requested.
             ViewBehindError: The view lacks a completed write.
 
@@ -125,6 +129,13 @@ class CompactionPlanner:
             time = times.next(newest_time(self._meta, timeline))
             zone = self._meta.config.timezone
             if if_due and not is_due(timeline, self._settings, time, zone):
+                return None
+            try:
+                self._refuse_pending(timeline)
+            except ConcurrentWriteError as error:
+                if not if_due:
+                    raise
+                logger.info("no compaction is planned now: %s", error)
                 return None
             plan = self._plan(timeline, time)
             if not plan.operations:
@@ -189,6 +200,25 @@ class CompactionPlanner:
         partitions = chosen_partitions(partition_names(self._view), self._settings)
         slices = self._merged(partitions, time)
         return plan_compaction(slices, self._taken(), self._settings, self._file_bytes)
+
+    def _refuse_pending(self, timeline: Timeline) -> None:
+        """Refuse to plan while a delta commit is in flight, in table version 6.
+
+        Its logs are named by the slice that would be compacted, and wouldn't be in the plan, so
+        their rows would be lost once it completes.
+
+        Raises:
+            ConcurrentWriteError: There is one; the message names it.
+        """
+        if self._meta.config.version >= FIRST_LOGS_OF_WRITERS:
+            return
+        for instant in timeline.pending():
+            if instant.action == DELTA_COMMIT:
+                raise ConcurrentWriteError(
+                    f"delta commit {instant.requested_time} of {self._meta.storage.base_path} is in"
+                    " flight, and in table version 6 a compaction planned now would lose its rows",
+                    hint="plan compactions between writes: hoodie.compact.schedule.inline=true",
+                )
 
     def slices(self, instant: Instant, plan: CompactionPlan) -> tuple[FileSlice, ...]:
         """Return the slices that a plan compacts, without file groups that were replaced since.

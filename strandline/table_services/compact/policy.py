@@ -66,8 +66,8 @@ SCHEDULE_INLINE: Final = Setting(
 ASYNC: Final = Setting(
     "hoodie.datasource.compaction.async.enable",
     True,
-    "Whether compactions are left to another job; with `false`, writes compact unless"
-    " `hoodie.compact.inline` says otherwise.",
+    "Whether compactions are left to another job, and in a stream run beside it; with `false`,"
+    " writes compact unless `hoodie.compact.inline` says otherwise.",
     "client",
 )
 DELTA_COMMITS: Final = Setting(

@@ -1,7 +1,8 @@
 """``RollbackExecution``: carries out one rollback, from its plan to the last marker.
 
-    requested (the plan) → find the target → inflight → delete the files → find it again → delete
-    the target's instant → complete → delete the target's heartbeat and markers
+    requested (the plan) → find the target → inflight → delete the files, append commands to logs
+    (``log_command``) → find it again → delete the target's instant → complete → delete the target's
+    heartbeat and markers
 
 A crash at any step leaves the target pending, or the rollback pending with its plan, and the next
 writer continues. A missing file counts as deleted, so every step can be repeated.
@@ -29,12 +30,18 @@ from strandline.commit.lock.base import TableLock
 from strandline.commit.markers import finish_markers
 from strandline.commit.others_heartbeats import HeartbeatSettings, delete_heartbeat
 from strandline.commit.own_heartbeat import Heartbeat
+from strandline.table_services.rollback.log_command import (
+    AppendedCommand,
+    append_commands,
+)
 from strandline.table_services.rollback.plan import (
     RollbackStep,
     next_step,
+    planned_commands,
     planned_paths,
     refuse_unless_newest,
     result_of,
+    undone_paths,
 )
 from timeline.clock import Clock, TimeGenerator
 from timeline.errors import AlreadyExistsError, IllegalTransitionError, PathNotFoundError
@@ -195,12 +202,18 @@ class RollbackExecution:
         inflight = self._decided(rollback)
         if inflight is None:
             return None
-        self._undo(info, target, paths)
-        self._complete(inflight, plan, self._clock.now_ms() - started_ms)
+        appended = self._undo(inflight, plan, target)
+        self._complete(inflight, plan, self._clock.now_ms() - started_ms, appended)
         # A crash before this leaves a heartbeat and markers; the next repair sweeps the markers.
         delete_heartbeat(self._storage, info.commit_time)
-        finish_markers(self._storage, info.commit_time, ())
-        logger.info("rolled back %s %s: %d files", info.action, info.commit_time, len(paths))
+        finish_markers(self._storage, info.commit_time, undone_paths(appended))
+        logger.info(
+            "rolled back %s %s: %d files, and %d slices whose logs stay",
+            info.action,
+            info.commit_time,
+            len(paths),
+            len(appended),
+        )
         return rollback.requested_time
 
     def _refuse_newer(self, rollback: Instant, target: Instant, now: Timeline) -> None:
@@ -235,12 +248,26 @@ class RollbackExecution:
             return None
         return inflight
 
-    def _undo(self, info: InstantInfo, target: Instant | None, paths: tuple[str, ...]) -> None:
-        """Delete a target's files and instant."""
+    def _undo(
+        self,
+        rollback: Instant,
+        plan: RollbackPlan,
+        target: Instant | None,
+    ) -> tuple[AppendedCommand, ...]:
+        """Delete a target's files and instant; append commands to its logs that stay."""
+        info = plan.instant_to_rollback
+        assert info is not None
         if target is not None and target.is_completed:
             # Delete it first, so that no reader considers deleted files committed.
             self._meta.delete_instant_file(target)
-        self._storage.delete_all(paths)
+        self._storage.delete_all(planned_paths(plan, self._storage.base_path))
+        appended = append_commands(
+            self._storage,
+            planned_commands(plan),
+            rollback.requested_time,
+            info.commit_time,
+            self._meta.config.base_extensions,
+        )
         late = self._target(info)
         if late is not None and late.is_completed:
             # The target's writer was suspended, has completed now, and may die before it sees this
@@ -252,14 +279,22 @@ class RollbackExecution:
             # It may have been a compaction, which is undone with its plan.
             for state in (State.INFLIGHT, State.REQUESTED):
                 self._meta.delete_instant_file(Instant(info.commit_time, COMPACTION, state))
+        return appended
 
-    def _complete(self, rollback: Instant, plan: RollbackPlan, taken_ms: int) -> None:
+    def _complete(
+        self,
+        rollback: Instant,
+        plan: RollbackPlan,
+        taken_ms: int,
+        appended: tuple[AppendedCommand, ...] = (),
+    ) -> None:
         now = self._meta.active_timeline()
         current = now.find(rollback.requested_time, ROLLBACK)
         if current is not None and current.is_completed:
             return
         completed = self._times.next(max(rollback.requested_time, newest_time(self._meta, now)))
-        complete_or_find(self._meta, rollback, result_of(rollback, plan, taken_ms), completed)
+        result = result_of(rollback, plan, taken_ms, appended, self._storage.base_path)
+        complete_or_find(self._meta, rollback, result, completed)
         if self._meta.config.layout_version == 1:
             return
         # The name has the completion time, so another writer that resumed the rollback without a

@@ -3,18 +3,30 @@
 A plan names every file to delete by its full path, in Hudi's form: ``s3a://bucket/table/p/f``, and
 without scheme on a local file system. Plans are read in both forms, with any alias of the scheme.
 
+Logs that are named by their slice, as in table version 6, stay: the plan names the slices to which
+the rollback appends a command, with the logs that it undoes.
+
 Source: Hudi 1.2.0 ``BaseRollbackPlanActionExecutor``, ``MarkerBasedRollbackStrategy``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from typing import Final
 
 from fsview.model.file_group import BaseFile
-from fsview.model.file_name import DATA_EXTENSIONS, MAX_NAME, parse_base_name, parse_data_file
+from fsview.model.file_name import (
+    DATA_EXTENSIONS,
+    MAX_NAME,
+    log_file_name,
+    parse_base_name,
+    parse_data_file,
+    parse_log_file,
+)
 from strandline.commit.conflict import CLUSTER
+from strandline.server.marker.name import is_slice_log
+from strandline.table_services.rollback.log_command import AppendedCommand, LogCommand
 from timeline.errors import CorruptMetadataError, IllegalTransitionError
 from timeline.instant import COMMIT, DELTA_COMMIT, REPLACE_COMMIT, SAVEPOINT, Instant, State
 from timeline.metadata.instant_metadata import (
@@ -62,31 +74,49 @@ def next_step(rollback: Instant, target: Instant | None) -> RollbackStep:
     return RollbackStep.WITHDRAW if target is None or target.is_completed else RollbackStep.GO_ON
 
 
-def plan_rollback(target: Instant, paths: Iterable[str], base_path: str) -> RollbackPlan:
-    """Return the plan that deletes files.
+def plan_rollback(
+    target: Instant, paths: Iterable[str], base_path: str, sizes: Mapping[str, int] | None = None
+) -> RollbackPlan:
+    """Return the plan that deletes files, or undoes their blocks.
 
     Args:
         target: The instant to roll back.
         paths: The files, relative to the base path.
         base_path: The base path as the storage spells it.
+        sizes: Path → size of the logs that are named by their slice.
 
     Raises:
         CorruptMetadataError: The target can't have written a file at one of the paths; the metadata
             or markers that name it are damaged.
     """
-    table = TableId.of(base_path)
-    root = table.path.rstrip("/") if table.family == "file" else base_path.rstrip("/")
-    requests = tuple(
+    root = _root(base_path)
+    requests: list[RollbackRequest] = []
+    undone: dict[tuple[str, str, str], dict[str, int]] = {}
+    for path in sorted(paths):
+        partition, _, name = path.rpartition("/")
+        log = parse_log_file(partition, name, 0, 0)
+        if log is not None and log.instant != target.requested_time:
+            logs = undone.setdefault((partition, log.file_id, log.instant), {})
+            # Hudi 0.15 writes 1 for a size that it doesn't know.
+            logs[name] = (sizes or {}).get(path, 1)
+            continue
         # Hudi's plans have one request for each file.
-        RollbackRequest(
-            partition_path=path.rpartition("/")[0], files_to_be_deleted=(f"{root}/{path}",)
-        )
-        for path in sorted(paths)
-    )
-    plan = RollbackPlan(InstantInfo(target.requested_time, target.action), requests)
+        requests.append(RollbackRequest(partition, files_to_be_deleted=(f"{root}/{path}",)))
+    requests += [
+        RollbackRequest(*group, log_blocks_to_be_deleted=logs) for group, logs in undone.items()
+    ]
+    plan = RollbackPlan(InstantInfo(target.requested_time, target.action), tuple(requests))
     # Check it before it is on the timeline, as a bad plan could never be carried out.
-    planned_paths(plan, base_path, f"the rollback of {target.action} {target.requested_time}")
+    source = f"the rollback of {target.action} {target.requested_time}"
+    planned_paths(plan, base_path, source)
+    planned_commands(plan, source)
     return plan
+
+
+def _root(base_path: str) -> str:
+    """Return the base path as Hudi's plans have it."""
+    table = TableId.of(base_path)
+    return table.path.rstrip("/") if table.family == "file" else base_path.rstrip("/")
 
 
 def planned_paths(
@@ -119,6 +149,37 @@ def planned_paths(
     return tuple(paths)
 
 
+def planned_commands(plan: RollbackPlan, source: str = "a rollback plan") -> tuple[LogCommand, ...]:
+    """Return the commands that a plan appends to logs.
+
+    Args:
+        plan: A plan of any writer. Hudi names logs in several ways, or only the table, so only
+            their slices count.
+        source: Path of the plan's file, for messages.
+
+    Raises:
+        CorruptMetadataError: The plan names no slice, or one outside the table's partitions.
+    """
+    commands = []
+    for request in plan.rollback_requests:
+        if not request.log_blocks_to_be_deleted or request.files_to_be_deleted:
+            continue
+        partition = request.partition_path
+        name = log_file_name(request.file_id, "0-0-0", request.latest_base_instant)
+        path = f"{partition}/{name}" if partition else name
+        if not is_slice_log(path, ""):
+            raise CorruptMetadataError(
+                f"{source} would append to a log of file group {request.file_id[:MAX_NAME]!r} and"
+                f" instant {request.latest_base_instant[:MAX_NAME]!r} in partition"
+                f" {partition[:MAX_NAME]!r}, which can't be a file slice of the table"
+            )
+        logs = {
+            log.rpartition("/")[2]: size for log, size in request.log_blocks_to_be_deleted.items()
+        }
+        commands.append(LogCommand(partition, request.file_id, request.latest_base_instant, logs))
+    return tuple(commands)
+
+
 def _relative(path: str, table: TableId) -> str:
     """Return a planned path relative to the base path, or raise ``ValueError``."""
     found = TableId.of(path)
@@ -142,29 +203,65 @@ def _refuse_others_files(path: str, instant: str) -> None:
         raise ValueError(f"{instant or 'no instant'} is rolled back, the file is another's")
 
 
-def result_of(rollback: Instant, plan: RollbackPlan, taken_ms: int) -> RollbackMetadata:
-    """Return the metadata of a rollback whose plan was carried out."""
+def result_of(
+    rollback: Instant,
+    plan: RollbackPlan,
+    taken_ms: int,
+    appended: Iterable[AppendedCommand] = (),
+    base_path: str = "",
+) -> RollbackMetadata:
+    """Return the metadata of a rollback whose plan was carried out.
+
+    Args:
+        rollback: The rollback.
+        plan: Its plan.
+        taken_ms: Its duration in milliseconds.
+        appended: The commands in logs.
+        base_path: The base path as the storage spells it, of the paths of these logs.
+    """
     assert plan.instant_to_rollback is not None
     files: dict[str, list[str]] = {}
     for request in plan.rollback_requests:
         files.setdefault(request.partition_path, []).extend(request.files_to_be_deleted)
+    commands: dict[str, dict[str, int]] = {}
+    undone: dict[str, dict[str, int]] = {}
+    for command in appended:
+        partition = command.partition
+        folder = f"{_root(base_path)}/{partition}" if partition else _root(base_path)
+        commands.setdefault(partition, {})[f"{folder}/{command.name}"] = command.size
+        logs = {f"{folder}/{name}": size for name, size in command.undone.items()}
+        undone.setdefault(partition, {}).update(logs)
     return RollbackMetadata(
         start_rollback_time=rollback.requested_time,
         time_taken_in_millis=taken_ms,
         total_files_deleted=sum(map(len, files.values())),
         commits_rollback=(plan.instant_to_rollback.commit_time,),
         partition_metadata={
-            partition: RollbackPartitionMetadata(partition, success_delete_files=tuple(paths))
+            partition: RollbackPartitionMetadata(
+                partition,
+                success_delete_files=tuple(paths),
+                rollback_log_files=commands.get(partition, {}),
+                log_files_from_failed_commit=undone.get(partition, {}),
+            )
             for partition, paths in files.items()
         },
         instants_rollback=(plan.instant_to_rollback,),
     )
 
 
-def reported_paths(metadata: CommitMetadata) -> frozenset[str]:
-    """Return the paths of the files that a completed write reports."""
+def undone_paths(appended: Iterable[AppendedCommand]) -> frozenset[str]:
+    """Return the paths of the logs that commands undo."""
+    return frozenset(
+        f"{command.partition}/{name}" if command.partition else name
+        for command in appended
+        for name in command.undone
+    )
+
+
+def reported_files(metadata: CommitMetadata) -> dict[str, int]:
+    """Return path → size of the files that a completed write reports."""
     stats = [stat for stats in metadata.partition_to_write_stats.values() for stat in stats]
-    return frozenset(stat.path for stat in stats if stat.path)
+    return {stat.path: stat.file_size_in_bytes for stat in stats if stat.path}
 
 
 def refuse_unless_newest(target: Instant, timeline: Timeline) -> None:

@@ -23,20 +23,16 @@ it. Hudi leaves them.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
 from functools import cached_property, partial
 from time import sleep
 
-from fsview.model.file_group import BaseFile, LogFile
-from fsview.model.file_name import data_files
 from strandline.commit.completion_outcome import rollback_of
 from strandline.commit.lock.base import TableLock, Wait
 from strandline.commit.markers import (
     delete_markers,
     finish_markers,
     instants_with_markers,
-    marked_files,
 )
 from strandline.commit.others_heartbeats import (
     HeartbeatSettings,
@@ -45,15 +41,17 @@ from strandline.commit.others_heartbeats import (
     is_expired,
     read_beat,
 )
-from strandline.read.instants import Archive
+from strandline.read.instants import Archive, rollbacks_in
 from strandline.table_services.rollback.execution import RollbackExecution
+from strandline.table_services.rollback.pending_files import files_of_pending
 from strandline.table_services.rollback.permission import Permission, wait_for_late_readers
 from strandline.table_services.rollback.plan import (
     plan_rollback,
+    planned_commands,
     planned_paths,
     refuse_if_cleaned,
     refuse_unless_newest,
-    reported_paths,
+    reported_files,
 )
 from strandline.table_services.rollback.policy import RollbackPolicy
 from timeline.clock import Clock, TimeGenerator
@@ -77,8 +75,6 @@ from timeline.metadata.instant_metadata import (
     RollbackMetadata,
     RollbackPlan,
 )
-from timeline.storage.base import FileInfo
-from timeline.table.config import META_FOLDER
 from timeline.timeline import Timeline
 
 logger = logging.getLogger(__name__)
@@ -156,11 +152,15 @@ class Sweep:
         found = _write_at(archive.timeline, time)
         if found is not None and found.is_completed:
             return _files_in(archive.read(found))
-        rollbacks = [i for i in timeline.completed() if _may_name(i, time)]
-        if any(_names(self._meta.read(each), time) for each in rollbacks):
-            return frozenset()
-        older = [i for i in archive.timeline.completed() if _may_name(i, time)]
-        return frozenset() if any(_names(archive.read(each), time) for each in older) else None
+        for instants, read in (
+            (timeline.completed(), self._meta.read),
+            (archive.timeline.completed(), archive.read),
+        ):
+            found_in = (read(each) for each in instants if _may_name(each, time))
+            naming = next((each for each in found_in if _names(each, time)), None)
+            if naming is not None:
+                return _logs_left_by(naming)
+        return None
 
 
 def sweep_heartbeats(meta: TableMetaClient, settings: HeartbeatSettings, now_ms: int) -> None:
@@ -200,7 +200,7 @@ def _files_in(metadata: InstantMetadata) -> frozenset[str] | None:
     # An archive may lack the content; then the files are unknown.
     if not isinstance(metadata, CommitMetadata) or metadata == CommitMetadata():
         return None
-    return reported_paths(metadata)
+    return frozenset(reported_files(metadata))
 
 
 def _may_name(instant: Instant, time: str) -> bool:
@@ -404,7 +404,8 @@ class Rollbacks:
             metadata = self._meta.read(target)
             assert isinstance(metadata, CommitMetadata)
             refuse_if_cleaned(target, metadata, self._cleans_after(requested_time, timeline))
-            plan = plan_rollback(target, reported_paths(metadata), self._storage.base_path)
+            files = reported_files(metadata)
+            plan = plan_rollback(target, files, self._storage.base_path, files)
             rollback = self._execution.request(plan, timeline, of_completed=True)
             if rollback is None:
                 raise self._not_found(requested_time)
@@ -487,9 +488,8 @@ class Rollbacks:
             current = timeline.find(instant.requested_time, instant.action)
             if current is None or current.is_completed or not allowed(current):
                 return {}
-            plan = plan_rollback(
-                current, files_of_pending(self._counted, current), self._storage.base_path
-            )
+            files = files_of_pending(self._counted, current)
+            plan = plan_rollback(current, files, self._storage.base_path, files)
             time = self._execution.request(plan, timeline)
             return {} if time is None else {instant.requested_time: time}
 
@@ -543,6 +543,7 @@ class Rollbacks:
         assert isinstance(plan, RollbackPlan)
         source = self._meta.path_of(Instant(rollback.requested_time, ROLLBACK, State.REQUESTED))
         planned_paths(plan, self._storage.base_path, source)
+        planned_commands(plan, source)
         return plan
 
     def _not_found(self, requested_time: str) -> InstantNotFoundError:
@@ -558,36 +559,11 @@ def _target_of(plan: RollbackPlan | None, timeline: Timeline) -> Instant | None:
     return None if info is None else timeline.find(info.commit_time, info.action)
 
 
-def files_of_pending(meta: TableMetaClient, instant: Instant) -> Iterable[str]:
-    """Return the paths of the files that a pending write may have created.
-
-    Cost: a tree list of its marker folder; one of the table if there is no such folder.
-    """
-    # A requested instant has no data files yet.
-    if instant.state is not State.INFLIGHT:
-        return ()
-    marked = marked_files(meta.storage, instant.requested_time)
-    # Without a marker folder the instant comes from an older writer, or its temporary folder was
-    # wiped; then only a listing finds its files.
-    return _listed_files(meta, instant.requested_time) if marked is None else marked
-
-
-def _listed_files(meta: TableMetaClient, instant: str) -> list[str]:
-    """Return the paths of an instant's files, found by listing the table.
-
-    From version 8 on the name of a log has the instant that wrote it; before, that of its slice,
-    which may have logs of other instants.
-    """
-    named = (BaseFile,) if meta.config.version < 8 else (BaseFile, LogFile)
-    folders: dict[str, list[FileInfo]] = {}
-    for info in meta.storage.list_tree(""):
-        folder, _, name = info.name.rpartition("/")
-        folders.setdefault(folder, []).append(replace(info, name=name))
-    extensions = meta.config.base_extensions
-    return [
-        file.path
-        for folder, listing in folders.items()
-        if folder.partition("/")[0] != META_FOLDER
-        for file in data_files(folder, listing, extensions)
-        if isinstance(file, named) and file.instant == instant
-    ]
+def _logs_left_by(metadata: InstantMetadata) -> frozenset[str]:
+    """Return the paths of the logs that a rollback has left, with blocks that don't count."""
+    return frozenset(
+        f"{partition}/{name}" if partition else name
+        for rollback in rollbacks_in(metadata)
+        for partition, done in rollback.partition_metadata.items()
+        for name in (path.rpartition("/")[2] for path in done.log_files_from_failed_commit)
+    )

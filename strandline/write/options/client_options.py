@@ -51,7 +51,7 @@ from strandline.table_services.compact import policy as compact_policy
 from strandline.table_services.compact.policy import CompactionSettings
 from strandline.table_services.rollback import policy as rollback_policy
 from strandline.table_services.rollback.policy import FAILED_WRITES
-from strandline.write.options import index_settings, settings
+from strandline.write.options import index_settings, settings, stream_settings
 from strandline.write.options.foreign_options import HARMLESS, REFUSED, WITHOUT_EFFECT, find
 from strandline.write.options.index_settings import (
     BLOOM,
@@ -105,6 +105,7 @@ WRITER_SETTINGS: Final = (
         clean_policy,
         archive_policy,
         compact_policy,
+        stream_settings,
     ),
     *SERVICE_SETTINGS,
 )

@@ -40,7 +40,7 @@ DATABASE: Final = Setting(
 TABLE_TYPE: Final = Setting(
     "hoodie.datasource.write.table.type",
     COPY_ON_WRITE,
-    "The table's type: with `MERGE_ON_READ`, for versions 8 and 9, updates and deletes go to logs.",
+    "The table's type: with `MERGE_ON_READ` updates and deletes go to logs.",
     "table",
     allowed=(COPY_ON_WRITE, MERGE_ON_READ),
 )

@@ -48,8 +48,6 @@ from timeline.table.property_name import (
     PARTITION_FIELDS,
 )
 
-FIRST_WITH_LOGS: Final = 8
-"""The first table version whose logs this writer writes: in their names is the writing instant."""
 _LOG_COMPACTION: Final = "hoodie.log.compaction.inline"
 
 _FALSE_PROPERTIES: Final = (
@@ -92,11 +90,6 @@ def new_config(values: Settings) -> TableConfig:
     partitions = column_names(values, settings.PARTITION_PATH)
     kind = key_generator_type(values) or (CUSTOM if any(":" in p for p in partitions) else None)
     version, table_type = values.get(settings.TABLE_VERSION), values.get(settings.TABLE_TYPE)
-    if table_type == MERGE_ON_READ and version < FIRST_WITH_LOGS:
-        raise ConfigError(
-            f"{settings.TABLE_VERSION.name} is {version} and {values.called(settings.TABLE_TYPE)}"
-            f" is {table_type}; allowed: {FIRST_WITH_LOGS} or 9, or copy-on-write"
-        )
     config = TableConfig.create(
         name=values.get(settings.TABLE_NAME),
         version=version,
@@ -181,17 +174,15 @@ def refuse_unsupported(config: TableConfig, base_path: str) -> None:
         )
     refusals = [
         (
-            config.table_type == MERGE_ON_READ and config.version < FIRST_WITH_LOGS,
-            f"is {MERGE_ON_READ} of version {config.version}; allowed: {FIRST_WITH_LOGS} or 9"
-            " (let Hudi write, clean and archive it; its rows can be read)",
-        ),
-        (
             config.key_generator_type not in TYPES,
             f"has key generator {config.key_generator_type}; allowed: {', '.join(TYPES)}",
         ),
         (not config.record_key_fields, "has no record key columns; its keys are generated"),
         (not config.populate_meta_fields, "has no meta columns (hoodie.populate.meta.fields)"),
-        (config.record_merge_mode == CUSTOM_MERGE, "merges records by a custom class"),
+        (
+            config.record_merge_mode == CUSTOM_MERGE and config.table_type != MERGE_ON_READ,
+            "merges records by a custom class",
+        ),
         (
             config.base_file_extension != EXTENSION,
             f"has {config.base_file_extension} files; allowed: {EXTENSION}",

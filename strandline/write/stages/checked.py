@@ -168,6 +168,7 @@ def _opened(request: WriteRequest, *, create: bool) -> Target:
     )
     target.check_index(context.history)
     target.check_archived(request.operation)
+    request.check_batch(target)
     return target
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 
 from fsview.model.file_system_view import FileSystemView
 from strandline.commit.conflict import NOWHERE, Partitions
@@ -73,6 +74,7 @@ def _complete(request: WriteRequest, written: Written) -> None:
         request.extra_metadata,
         target.check_unchanged,
         _searched(request, written.begun),
+        partial(request.check_batch_since, target),
     )
     request.context.history.remember(transaction.instant, metadata)
 
@@ -100,14 +102,15 @@ def told(request: WriteRequest, committed: Committed) -> FileSystemView | None:
     written, account, storage = committed.written, request.account, request.context.storage
 
     def delete_markers() -> None:
-        known = written.report.markers if written.is_exact else None
+        time = written.begun.transaction.time
+        known = written.report.markers(time) if written.is_exact else None
         with account.survived("deleting its markers"):
             # An attempt may have checked its instant before the completion, and ended after the
             # previous sweep; this sweep finds its file.
             paths, marked = frozenset(written.report.paths), storage.for_cause("marker")
             if written.late:
                 # The sweeps of the next writes find the late file by its marker.
-                delete_unreported(marked, written.begun.transaction.time, paths)
+                delete_unreported(marked, time, paths)
                 return
             written.markers.finish(marked, paths, known)
 

@@ -6,14 +6,16 @@ search the keys in them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 from executor_proxy.report import LookupReport
-from fsview.model.file_group import BaseFile, FileSlice
+from fsview.model.file_group import BaseFile, CompactionOperation, FileSlice
 from fsview.model.file_system_view import FileSystemView, LookupQuery, partition_names
+from fsview.snapshot.snapshot import GroupKey
+from fsview.sync.metadata_reader import pending_operations
 from strandline.read.logs.log_blocks import needs_merge
 from strandline.records.merge_rule import MergeProperties
 from strandline.write.context import WriteRequest
@@ -35,9 +37,11 @@ from strandline.write.options.index_settings import (
 from strandline.write.options.settings import COMBINE_INSERT
 from strandline.write.stages.begun import Begun
 from strandline.write.stages.checked import ordering_fields
-from strandline.write.tasks.placement import Sizing, StoredFile
+from strandline.write.tasks.placement import LogSlice, Sizing, StoredFile
 from timeline.errors import UnsupportedTableError
+from timeline.instant import COMMIT, COMPACTION
 from timeline.storage.base import Storage
+from timeline.timeline import Timeline
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +96,9 @@ def tagged(request: WriteRequest, begun: Begun) -> Iterator[Tagged]:
             scope = tagging.scope(fills=fills)
             slices = () if scope is SearchScope.NOTHING else _stored(request, begun, scope)
             looks = operation.needs_match and not target.index.is_bucket
-            ends = _ends(request, begun, slices) if looks else {}
-            files = tuple(_stored_file(each, ends) for each in slices)
+            late = _late_logs(request, begun, slices) if looks else frozenset()
+            compactions = _compactions(begun)
+            files = tuple(_stored_file(each, late, compactions) for each in slices)
             if isinstance(tagging, SearchTagging) and operation.needs_match:
                 tagging = replace(tagging, merged=_merged(request, begun, slices))
             if looks:
@@ -139,20 +144,19 @@ def _merged_slices(
         return ()
     name = "latest_merged_file_slices_before_or_on"
     (answers,) = view.look_up([LookupQuery(name, partitions, max_instant=time)])
-    return tuple(each for found in answers for each in found)
+    return tuple(each for found in answers for each in found if not _is_emptied(each))
 
 
-def _ends(request: WriteRequest, begun: Begun, slices: Sequence[FileSlice]) -> Mapping[str, str]:
-    """Return the completion times of the instants that wrote the base files of slices with logs."""
-    times = {each.base_file.instant for each in slices if each.base_file and each.log_files}
-    if not times:
-        return {}
-    history, timeline = request.context.history, begun.transaction.timeline
-    return history.completion_times(begun.target.meta, timeline, times)
+def _is_emptied(found: FileSlice) -> bool:
+    """Return whether a slice has only logs that writes have emptied (version 6, ``take_back``).
+
+    The clean that deleted its base file didn't know them.
+    """
+    return found.base_file is None and {log.size for log in found.log_files} == {0}
 
 
-def _stored_file(found: FileSlice, ends: Mapping[str, str]) -> StoredFile:
-    """Return the base file of a slice, with whether it has logs.
+def _late_logs(request: WriteRequest, begun: Begun, slices: Sequence[FileSlice]) -> frozenset[str]:
+    """Return the names of logs whose writers may not have seen the base file of their slice.
 
     Keys are looked up in base files: an insert is never in a log alone. There is one exception: a
     writer that found a key in the base file before a compaction, which logs had deleted, has
@@ -160,15 +164,79 @@ def _stored_file(found: FileSlice, ends: Mapping[str, str]) -> StoredFile:
     are searched, too, that were requested before the base file was visible. (Hudi doesn't, and
     inserts such a key a second time.)
 
+    In table version 6 a log's name doesn't tell its writer, but the statistics of its delta commit
+    name the base file that the writer saw.
+    """
+    history, timeline = request.context.history, begun.transaction.timeline
+    meta = begun.target.meta
+    found = [(each.base_file, each.log_files) for each in slices if each.base_file]
+    if meta.config.layout_version > 1:
+        times = {base.instant for base, logs in found if logs}
+        ends = history.completion_times(meta, timeline, times) if times else {}
+        return frozenset(
+            log.name
+            for base, logs in found
+            for log in logs
+            if log.instant < ends.get(base.instant, "")
+        )
+    # Only a compaction leaves logs on top of its file whose writers don't know it.
+    compacted = [
+        (base, logs) for base, logs in found if logs and _may_be_compaction(timeline, base.instant)
+    ]
+    if not compacted:
+        return frozenset()
+    seen = history.log_bases(meta, timeline, min(base.instant for base, _ in compacted))
+    first = timeline.write_timeline().first
+    archived = "" if first is None else first.requested_time
+    return frozenset(
+        log.name
+        for base, logs in compacted
+        for log in logs
+        # One that no delta commit names was left by a dead writer, unless its commit is archived.
+        if (seen[log.name] != base.name if log.name in seen else base.instant < archived)
+    )
+
+
+def _may_be_compaction(timeline: Timeline, time: str) -> bool:
+    """Return whether a write is a compaction; if it is archived, it may be one."""
+    found = timeline.find(time)
+    return found is None or found.action == COMMIT
+
+
+def _compactions(begun: Begun) -> Mapping[GroupKey, CompactionOperation] | None:
+    """Return the pending compactions of groups, in whose slices their next logs are.
+
+    ``None`` from version 8 on, where a log's name doesn't tell its slice.
+
+    Cost: a read for each pending compaction.
+    """
+    target = begun.target
+    if not target.merges_on_read or target.config.layout_version > 1:
+        return None
+    return pending_operations(target.meta, begun.transaction.timeline, COMPACTION)
+
+
+def _stored_file(
+    found: FileSlice,
+    late: Collection[str],
+    compactions: Mapping[GroupKey, CompactionOperation] | None,
+) -> StoredFile:
+    """Return the base file of a slice, with what a write needs to know of its logs.
+
     Args:
         found: The slice.
-        ends: Completion times by requested times; empty if keys aren't looked up.
+        late: Names of logs whose keys are looked up, too.
+        compactions: The pending compactions of groups; ``None`` from version 8 on.
     """
-    base, logs = found.base_file, found.log_files
+    base, logs, group = found.base_file, found.log_files, (found.partition, found.file_id)
+    of_log = None
+    if compactions is not None:
+        pending = compactions.get(group)
+        of_log = LogSlice.of(found, None if pending is None else pending.compaction_instant)
     if base is None:
-        return StoredFile(found.partition, found.file_id, "", 0, bool(logs))
-    late = tuple(log.name for log in logs if log.instant < ends.get(base.instant, ""))
-    return StoredFile(found.partition, found.file_id, base.name, base.size, bool(logs), late)
+        return StoredFile(*group, "", 0, bool(logs), slice=of_log)
+    searched = tuple(log.name for log in logs if log.name in late)
+    return StoredFile(*group, base.name, base.size, bool(logs), searched, of_log)
 
 
 def _merged(

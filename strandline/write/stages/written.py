@@ -36,10 +36,12 @@ from strandline.write.stages.begun import Begun
 from strandline.write.stages.placed import Placed
 from strandline.write.tasks.columns import BUCKET, TASK, assigned_schema, refuse_changed
 from strandline.write.tasks.in_place import AssignInPartTask
-from strandline.write.tasks.placement import AssignTask, Bucket, Placement
+from strandline.write.tasks.placement import AssignTask, Bucket, Placement, marked_file
 from strandline.write.tasks.row_order import PartitionOrderTask
-from strandline.write.tasks.write_task import STATUS_SCHEMA, WriteReport, WriteTask, marked_file
+from strandline.write.tasks.write_task import STATUS_SCHEMA, WriteReport, WriteTask
 from timeline.errors import InputError
+from timeline.instant import DELTA_COMMIT
+from timeline.metadata.instant_metadata import WriteStat
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,8 @@ def written(request: WriteRequest, placed: Placed) -> Written:
     """
     begun, rows = placed.tagged.begun, placed.tagged.rows
     with request.account.timed("commit"):
-        begun.transaction.start(request.operation.name, placed.replaced)
+        planned = _planned_logs(begun, placed.placement.buckets)
+        begun.transaction.start(request.operation.name, placed.replaced, planned)
     with request.account.timed("write"):
         marking = begin_markers(request.context, begun.transaction, placed.placement.buckets)
         report = _write_files(request, placed, marking.markers)
@@ -87,6 +90,25 @@ def written(request: WriteRequest, placed: Placed) -> Written:
     )
     late = bool(begun.files.unanswered)
     return Written(begun, report, marking.markers, is_exact, late)
+
+
+def _planned_logs(begun: Begun, buckets: Sequence[Bucket]) -> list[WriteStat] | None:
+    """Return the statistics of logs that will be named by their slices, as Hudi plans them.
+
+    ``None`` from table version 8 on, and for an action without logs.
+    """
+    is_delta = begun.transaction.instant.action == DELTA_COMMIT
+    if not is_delta or begun.target.config.layout_version > 1:
+        return None
+    return [
+        WriteStat(
+            file_id=bucket.file_id,
+            prev_commit=bucket.slice.instant,
+            partition_path=bucket.partition,
+        )
+        for bucket in buckets
+        if bucket.slice is not None
+    ]
 
 
 def _write_files(request: WriteRequest, placed: Placed, markers: WriteMarkers) -> WriteReport:

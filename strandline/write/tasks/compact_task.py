@@ -33,10 +33,10 @@ from strandline.records.file.base_file_writer import BaseFileSettings, BaseFileW
 from strandline.records.merge import MergeCounts, in_file
 from strandline.records.meta_fields import FILE_NAME, with_meta_fields
 from strandline.write.engine.base import Tally, TaskAttempt, call_numbers, calls_since
+from strandline.write.tasks.placement import marked_base_file
 from strandline.write.tasks.write_task import (
     BegunFiles,
     check_inflight,
-    marked_base_file,
     plain,
     status_row,
 )
@@ -105,9 +105,9 @@ class CompactTask:
         try:
             for batch in batches:
                 for data in batch.column(0).to_pylist():
-                    self.begun.stop_if_left(self.storage)
+                    self.begun.stop_if_left(self.storage, self.instant)
                     stat, counts = self._compacted(pickle.loads(data), reader, logs, begun)  # noqa: S301 - from our driver
-                    self.begun.stop_if_left(self.storage, stat.path)
+                    self.begun.stop_if_left(self.storage, self.instant, stat.path)
                     given = [stat.partition_path, 0, 0]
                     yield status_row({"stat": plain(stat), "counts": plain(counts), "rows": given})
         except Exception:

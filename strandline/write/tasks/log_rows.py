@@ -104,11 +104,12 @@ def log_stat(
     instant: str,
     taken_ms: int,
 ) -> WriteStat:
-    """Return the commit's statistics of one log, as from table version 8 on."""
+    """Return the commit's statistics of one log."""
+    found, name = bucket.slice, path.rpartition("/")[2]
     return WriteStat(
         file_id=bucket.file_id,
         path=path,
-        prev_commit=instant,
+        prev_commit=instant if found is None else found.instant,
         num_writes=counts.updates + counts.inserts,
         num_deletes=counts.deletes,
         num_update_writes=counts.updates,
@@ -118,7 +119,7 @@ def log_stat(
         file_size_in_bytes=size,
         log_version=version,
         log_offset=0,
-        base_file="",
-        log_files=(path.rpartition("/")[2],),
+        base_file="" if found is None else found.base_file,
+        log_files=(name,) if found is None else (*found.logs, name),
         total_upsert_time=taken_ms,
     )

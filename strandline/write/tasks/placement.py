@@ -29,6 +29,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fsview.model.file_group import FileSlice
+from fsview.model.file_name import base_file_name, log_file_name
+from strandline.commit.markers import APPEND, CREATE, MERGE
+from strandline.commit.slice_logs import slice_log_token
+from strandline.records.file.base_file import EXTENSION
 from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
 from strandline.write.tasks.columns import (
     BUCKET,
@@ -42,12 +47,47 @@ from strandline.write.tasks.columns import (
 )
 from timeline.errors import UnsupportedTableError
 from timeline.instant import Instant
+from timeline.table.partition_metadata import path_in
 
 _NO_BUCKET: Final = -1
 _TASK_BYTES: Final = 512 * 1024 * 1024
 """The most bytes that a task writes, if it writes more than one file."""
 _EVEN: Final = 1.25
 """Factor by which a task may be heavier so that rows needn't move; moving costs about as much."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogSlice:
+    """The slice that a group's next log belongs to, in table version 6.
+
+    There the name of a log has the base instant of its slice, and the logs of a slice are numbered.
+
+    Attributes:
+        instant: The base instant: of the base file, or of the group's pending compaction.
+        base_file: Name of the base file; ``""`` if the slice has only logs.
+        logs: Names of its logs, in order.
+        version: Version of the next log.
+    """
+
+    instant: str
+    base_file: str
+    logs: tuple[str, ...]
+    version: int
+
+    @classmethod
+    def of(cls, found: FileSlice, compaction: str | None) -> LogSlice:
+        """Return the slice of the next log of a group.
+
+        Args:
+            found: The group's newest slice, merged over a pending compaction.
+            compaction: Requested time of the group's pending compaction, if there is one.
+        """
+        instant, base = compaction or found.base_instant, found.base_file
+        logs = sorted(found.log_files, key=lambda log: log.order)
+        own = [log for log in logs if log.instant == instant]
+        name = base.name if base is not None and base.instant == instant else ""
+        version = max((log.version for log in own), default=0) + 1
+        return cls(instant, name, tuple(log.name for log in own), version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +101,7 @@ class StoredFile:
         late_logs: Names of those logs whose writers may have looked keys up before the base file
             was visible. If a compaction wrote it, they may have keys that it lacks, because logs
             had deleted them.
+        slice: The slice of the group's next log, in table version 6; else ``None``.
     """
 
     partition: str
@@ -69,19 +110,17 @@ class StoredFile:
     size: int
     has_logs: bool = False
     late_logs: tuple[str, ...] = ()
+    slice: LogSlice | None = None
 
     @property
     def path(self) -> str:
         """Path under the table's base path."""
-        return self._below(self.name)
+        return path_in(self.partition, self.name)
 
     @property
     def searched(self) -> tuple[str, ...]:
         """Paths of the files that have its keys."""
-        return (self.path, *map(self._below, self.late_logs))
-
-    def _below(self, name: str) -> str:
-        return f"{self.partition}/{name}" if self.partition else name
+        return (self.path, *(path_in(self.partition, name) for name in self.late_logs))
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +150,7 @@ class Bucket:
         base_file: Name of the base file that the new one replaces; ``None`` for a new group, and
             if the rows go to logs.
         is_log: Whether the rows go to logs of a stored group.
+        slice: The slice of these logs, in table version 6; else ``None``.
     """
 
     number: int
@@ -118,6 +158,43 @@ class Bucket:
     file_id: str
     base_file: str | None = None
     is_log: bool = False
+    slice: LogSlice | None = None
+
+    @property
+    def first_log(self) -> int:
+        """The version of the write's first log."""
+        return 1 if self.slice is None else self.slice.version
+
+
+def marked_file(
+    bucket: Bucket, write_token: str, instant: str, version: int | None = None
+) -> tuple[str, str]:
+    """Return the path of a bucket's new file, a log or base file; and its marker.
+
+    Args:
+        bucket: The bucket.
+        write_token: Token of the task attempt.
+        instant: Requested time of the write.
+        version: Version of the log; ``None``: of the first one.
+    """
+    if bucket.is_log:
+        version, found = version or bucket.first_log, bucket.slice
+        if found is None:
+            name = log_file_name(bucket.file_id, write_token, instant, version)
+            return path_in(bucket.partition, name), CREATE
+        token = slice_log_token(write_token, instant)
+        name = log_file_name(bucket.file_id, token, found.instant, version)
+        return path_in(bucket.partition, name), APPEND
+    is_new = bucket.base_file is None
+    return marked_base_file(bucket.partition, bucket.file_id, write_token, instant, is_new=is_new)
+
+
+def marked_base_file(
+    partition: str, file_id: str, write_token: str, instant: str, *, is_new: bool
+) -> tuple[str, str]:
+    """Return the path of a file group's new base file, its first one or a later; and its marker."""
+    name = base_file_name(file_id, write_token, instant, EXTENSION)
+    return path_in(partition, name), CREATE if is_new else MERGE
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +302,8 @@ class _Builder:
         group = (file.partition, file.file_id)
         if group not in self._stored:
             base, size = (None, 0) if is_log else (file.name or None, file.size)
-            self._stored[group] = self._open(*group, base, size, is_log=is_log)
+            of_log = file.slice if is_log else None
+            self._stored[group] = self._open(*group, base, size, is_log=is_log, of_log=of_log)
         number = self._stored[group]
         self.weights[number] += rows * self._sizing.record_bytes
         return number
@@ -243,10 +321,12 @@ class _Builder:
         weight: int,
         *,
         is_log: bool = False,
+        of_log: LogSlice | None = None,
     ) -> int:
-        self.buckets.append(Bucket(len(self.buckets), partition, file_id, base_file, is_log))
+        number = len(self.buckets)
+        self.buckets.append(Bucket(number, partition, file_id, base_file, is_log, of_log))
         self.weights.append(weight)
-        return len(self.buckets) - 1
+        return number
 
 
 def place(

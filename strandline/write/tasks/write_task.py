@@ -11,7 +11,8 @@ those whose status it received.
 In a merge-on-read table a bucket's rows may go to logs of its file group instead: rows in data
 blocks, deletes with their ordering values in a delete block. Nothing is read for that; whether a
 row is newer than the stored one is decided by readers. An attempt never appends to a file of
-another one: it creates files of its own, a further one when a file is full.
+another one: it creates files of its own, a further one when a file is full. In table version 6 such
+a file has the version after those that the write's view knows, and a token of its own.
 
 The tasks report to the driver by rows with one JSON column (``WriteReport``).
 
@@ -42,9 +43,17 @@ import pyarrow as pa
 
 from executor_proxy.report import Fallback
 from fsview.load.listing import discover_partitions
-from fsview.model.file_name import base_file_name, log_file_name, parse_base_name
-from strandline.commit.markers import CREATE, MERGE, WriteMarkers, delete_if_ended, marker_name
-from strandline.records.file.base_file import EXTENSION, stored_rows
+from fsview.model.file_name import parse_base_name
+from strandline.commit.markers import (
+    APPEND,
+    CREATE,
+    MERGE,
+    WriteMarkers,
+    delete_if_ended,
+    marker_name,
+)
+from strandline.commit.slice_logs import take_back
+from strandline.records.file.base_file import stored_rows
 from strandline.records.file.base_file_writer import (
     BaseFileSettings,
     BaseFileWriter,
@@ -64,14 +73,13 @@ from strandline.write.engine.base import (
 from strandline.write.engine.task_threads import StageStoppedError
 from strandline.write.tasks.columns import RowCount, by_bucket, by_partition, counted, larger
 from strandline.write.tasks.log_rows import LogRows, log_stat
-from strandline.write.tasks.placement import Bucket
+from strandline.write.tasks.placement import Bucket, marked_file
 from timeline.errors import ConcurrentWriteError, CreateUnansweredError, InputError, StrandlineError
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import NULL_COMMIT, WriteStat
 from timeline.storage.base import Storage
 from timeline.table.config import TableConfig
-from timeline.table.partition_metadata import FILE_NAME, write_partition_metadata
-from timeline.table.partition_metadata import FILE_NAME as PARTITION_FILE
+from timeline.table.partition_metadata import FILE_NAME, path_in, write_partition_metadata
 
 logger = logging.getLogger(__name__)
 
@@ -127,7 +135,7 @@ class BegunFiles:
             self.unanswered.add(path)
             raise
 
-    def stop_if_left(self, storage: Storage, path: str | None = None) -> None:
+    def stop_if_left(self, storage: Storage, instant: str, path: str | None = None) -> None:
         """Stop if the write has ended without this task; delete the file that it has just created.
 
         A file that was created before the write ended is rolled back by its marker.
@@ -136,7 +144,7 @@ class BegunFiles:
             return
         if path is not None:
             logger.info("deleting %s, as its write has ended", path)
-            storage.for_cause("write").delete(path)
+            take_back(storage.for_cause("write"), instant, [path])
         raise StageStoppedError
 
 
@@ -221,7 +229,7 @@ class WriteTask:
         paths: dict[int, str] = {}
         seqno = 0
         for number, pieces in by_bucket(rows):
-            self.begun.stop_if_left(self.storage)
+            self.begun.stop_if_left(self.storage, self.rules.instant)
             bucket = self.buckets[number]
             if number not in paths:
                 paths = self._announce(number, attempt, fallbacks)
@@ -248,7 +256,7 @@ class WriteTask:
                     file = self._write(bucket, paths[number], pieces, attempt, seqno, new_rules)
                 files = iter([file])
             for file in files:
-                self.begun.stop_if_left(self.storage, file.stat.path)
+                self.begun.stop_if_left(self.storage, self.rules.instant, file.stat.path)
                 seqno = file.next_seqno
                 given = [bucket.partition, file.given.rows, file.given.keys]
                 counts = plain(file.counts)
@@ -271,7 +279,7 @@ class WriteTask:
         buckets: Sequence[Bucket],
         attempt: TaskAttempt,
         fallbacks: list[Fallback],
-        version: int = 1,
+        version: int | None = None,
     ) -> list[str]:
         """Create the markers of the buckets' files, of logs of a version; return their paths."""
         # Markers before data files: a rollback deletes all marked files, wherever the task dies.
@@ -303,7 +311,7 @@ class WriteTask:
         """Write the partition's metadata file if there is none."""
         storage = self.storage.for_cause("table")
         # Another task may create it right after this check; then the create keeps that file.
-        if storage.stat(_below(partition, PARTITION_FILE)) is None:
+        if storage.stat(path_in(partition, FILE_NAME)) is None:
             if self.looks_around and partition:
                 refuse_nested_in_table(storage, partition)
             write_partition_metadata(storage, partition, self.rules.instant)
@@ -333,7 +341,7 @@ class WriteTask:
             else:
                 rows = pa.concat_tables(pieces)
                 merger = Merger(rows, self.rules, name, attempt.partition, seqno)
-                with stored_rows(storage, _below(bucket.partition, bucket.base_file)) as stored:
+                with stored_rows(storage, path_in(bucket.partition, bucket.base_file)) as stored:
                     for piece in merger.merge(stored):
                         writer.write(piece)
                     if not merger.counts.deletes:
@@ -357,10 +365,10 @@ class WriteTask:
         """Write a bucket's rows to logs, the first of them at ``path``; yield a report of each."""
         given, null_elements = list[RowCount](), set[str]()
         blocks = rows.blocks(larger(self._prepared(pieces, given, null_elements)))
-        block, version = next(blocks, None), 1
+        block, version = next(blocks, None), bucket.first_log
         storage, full = self.storage.for_cause("write"), self.log_settings.file_bytes
         while block is not None:
-            if version > 1:
+            if version > bucket.first_log:
                 (path,) = self._mark([bucket], attempt, fallbacks, version)
             started = time.perf_counter()
             written = deletes = size = 0
@@ -444,29 +452,6 @@ def check_inflight(meta: TableMetaClient, instant: str, paths: Sequence[str]) ->
             f" a task was writing: {len(paths)} files of this attempt were deleted",
             hint="another attempt finished first, or another writer rolled the write back",
         )
-
-
-def marked_file(
-    bucket: Bucket, write_token: str, instant: str, version: int = 1
-) -> tuple[str, str]:
-    """Return the path of a bucket's new file, a log of a version or base file; and its marker."""
-    if bucket.is_log:
-        name = log_file_name(bucket.file_id, write_token, instant, version)
-        return _below(bucket.partition, name), CREATE
-    is_new = bucket.base_file is None
-    return marked_base_file(bucket.partition, bucket.file_id, write_token, instant, is_new=is_new)
-
-
-def marked_base_file(
-    partition: str, file_id: str, write_token: str, instant: str, *, is_new: bool
-) -> tuple[str, str]:
-    """Return the path of a file group's new base file, its first one or a later; and its marker."""
-    name = base_file_name(file_id, write_token, instant, EXTENSION)
-    return _below(partition, name), CREATE if is_new else MERGE
-
-
-def _below(partition: str, name: str) -> str:
-    return f"{partition}/{name}" if partition else name
 
 
 def _stat(
@@ -566,13 +551,10 @@ class WriteReport:
         """The files' paths below the table's base path."""
         return [stat.path for stat in self.stats if stat.path]
 
-    @property
-    def markers(self) -> list[str]:
-        """The files' markers, relative to the write's marker folder."""
+    def markers(self, instant: str) -> list[str]:
+        """Return the markers of the files of a write, relative to its marker folder."""
         return [
-            marker_name(stat.path, CREATE if stat.prev_base_file is None else MERGE)
-            for stat in self.stats
-            if stat.path
+            marker_name(stat.path, _marker_kind(stat, instant)) for stat in self.stats if stat.path
         ]
 
     @classmethod
@@ -598,6 +580,13 @@ class WriteReport:
         counts = MergeCounts(**totals)
         given = by_partition(read)
         return cls(tuple(ordered), counts, given, tuple(fallbacks), tuple(sorted(nulls)))
+
+
+def _marker_kind(stat: WriteStat, instant: str) -> str:
+    if stat.log_files is None:
+        return CREATE if stat.prev_base_file is None else MERGE
+    # A log is named by its predecessor: the write itself, or its slice.
+    return CREATE if stat.prev_commit == instant else APPEND
 
 
 def plain(flat: WriteStat | MergeCounts) -> dict[str, Any]:

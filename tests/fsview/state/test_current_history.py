@@ -98,6 +98,7 @@ def test_clients_that_are_read_for_at_one_time_do_not_push_each_other_out() -> N
     assert [view.held(*client) is not None for client in clients[:5]].count(True) == 1
 
 
+@pytest.mark.property
 def test_what_a_request_is_answered_from_stays_while_the_table_moves_on() -> None:
     table = SmallTable()
     commit(table, *PARTITIONS)
@@ -116,6 +117,7 @@ def test_what_a_request_is_answered_from_stays_while_the_table_moves_on() -> Non
     assert view.status()["snapshots"] == 1
 
 
+@pytest.mark.property
 def test_a_load_that_hangs_keeps_no_more_than_a_bounded_way() -> None:
     table = SmallTable()
     commit(table, *PARTITIONS)

@@ -83,6 +83,7 @@ def test_a_batch_of_very_many_paths_that_are_nothing_lists_each_once_and_syncs_o
     assert view.status()["partitions_loaded"] == 0
 
 
+@pytest.mark.property
 def test_a_path_that_becomes_a_partition_while_many_are_looked_for_has_its_files() -> None:
     """Each client sees it as of its own instant (#32)."""
     table = small_table()
@@ -198,6 +199,7 @@ def test_many_callers_at_a_time_are_all_answered() -> None:
     assert held_missing(view) == MOST_MISSING
 
 
+@pytest.mark.property
 def test_a_restart_goes_on_without_missing_partitions(tmp_path: Path) -> None:
     table = small_table()
     service = Restarted("rocksdb", tmp_path, table.storage)

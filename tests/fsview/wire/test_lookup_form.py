@@ -144,6 +144,7 @@ def test_a_body_without_queries_is_refused(subtests: pytest.Subtests) -> None:
             read_queries(body)
 
 
+@pytest.mark.property
 def test_the_number_of_look_ups_is_bounded() -> None:
     most = LookupQuery("latest_base_files", tuple(map(str, range(MOST_LOOKUPS - 1))))
     assert read_queries(write_queries([most])) == (most,)

@@ -56,9 +56,12 @@ class GoldenTables:
 
 
 class Answered:
-    """An answer: status, headers (lower case), body as sent and decompressed."""
+    """An answer: status, headers (lower case), body as sent and decompressed, request's id."""
 
-    def __init__(self, status: int, headers: Mapping[str, str], sent: bytes) -> None:
+    def __init__(
+        self, status: int, headers: Mapping[str, str], sent: bytes, request_id: str = ""
+    ) -> None:
+        self.request_id = request_id
         self.status, self.headers, self.sent = status, headers, sent
         zipped = headers.get("content-encoding") == "gzip"
         self.body = gzip.decompress(sent) if zipped else sent
@@ -116,7 +119,7 @@ class HttpClient:
         answer = self._received(to_head=method == "HEAD")
         if answer.headers.get("connection") == "close":
             self.connection.close()
-        return Answered(answer.status, answer.headers, answer.body)
+        return Answered(answer.status, answer.headers, answer.body, answer.request_id)
 
     def _received(self, *, to_head: bool) -> Answer:
         """Return the next answer; there is one, and nothing follows it.

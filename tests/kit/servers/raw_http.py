@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import socket
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from tests.kit.concurrency.patience import PATIENCE_S
 
@@ -15,11 +15,15 @@ class HalfAnswerError(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer; header names are in lower case, ``body`` is decoded."""
+    """An answer; header names are in lower case, ``body`` is decoded.
+
+    ``request_id``, which differs from answer to answer, isn't among the headers.
+    """
 
     status: int
     headers: dict[str, str]
     body: bytes
+    request_id: str = field(default="", compare=False)
 
 
 class RawConnection:
@@ -129,7 +133,8 @@ def take_sent(data: bytes, *, to_head: bool = False) -> tuple[Answer, bytes] | N
         body, rest = (rest[:length], rest[length:]) if len(rest) >= length else (None, rest)
     if body is None:
         return None
-    return Answer(int(status), headers, body), rest
+    request_id = headers.pop("x-request-id", "")
+    return Answer(int(status), headers, body, request_id), rest
 
 
 def _chunks(data: bytes) -> tuple[bytes | None, bytes]:

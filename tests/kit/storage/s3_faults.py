@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
@@ -61,15 +62,18 @@ class RequestFaults:
         self.fired = 0
         self._plan = dict(plan)
         self._is_gone = False
-        self._delayed: str | None = None
+        self._delayed: re.Pattern[str] | None = None
         self._late: dict[str, Any] = {}
 
-    def delay(self, suffix: str) -> None:
+    def delay(self, ending: str) -> None:
         """Let the next ``PUT`` of a path that ends so take effect in ``carry_out``.
 
         Its connection is closed without an answer, also when it is sent again.
+
+        Args:
+            ending: A regular expression.
         """
-        self._delayed = suffix
+        self._delayed = re.compile(f"{ending}$")
 
     def carry_out(self) -> int:
         """Carry out the delayed requests; return their number."""
@@ -108,7 +112,7 @@ class RequestFaults:
         path = environ["PATH_INFO"]
         if environ["REQUEST_METHOD"] != "PUT":
             return False
-        if self._delayed is not None and path.endswith(self._delayed):
+        if self._delayed is not None and self._delayed.search(path):
             self._delayed = None
             body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
             self._late[path] = {**environ, "wsgi.input": BytesIO(body)}

@@ -5,10 +5,11 @@ file of the newest committed instant, in directories that have a ``.hoodie_parti
 file. An instant is committed if its completed file exists, or if it is older than every commit of
 the active timeline.
 
-The logs of committed instants since that base file (table version 8 and later, one writer at a
-time) are applied to its rows one after the other, by event time by the ordering column ``ts``. A
-record that comes after a delete without an ordering value wins here, while Hudi compares it with
-the base file's row.
+The logs of committed instants since that base file (one writer at a time) are applied to its rows
+one after the other, by event time by the ordering column ``ts``. In table version 6 these are the
+logs with its instant, or a later one, in their names, and of their blocks those of committed
+instants that no later block rolls back. A record that comes after a delete without an ordering
+value wins here, while Hudi compares it with the base file's row.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import re
 import struct
 from collections.abc import Collection
 from functools import lru_cache
-from itertools import chain, zip_longest
+from itertools import chain, starmap, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -148,7 +149,7 @@ def rows(base, *, unique: bool = True) -> list[dict] | None:
         return None
     found = []
     done, all_logs = committed(base), sorted(logs(base), key=lambda log: log[3:])
-    first, by_time = min(done, default=""), _is_by_time(base)
+    first, by_time, by_slice = min(done, default=""), _is_by_time(base), _is_version_6(base)
     for (partition, file_id), name in newest_files(base).items():
         since = _BASE_FILE.fullmatch(name)[3]
         stored = stored_rows(Path(base) / partition / name)
@@ -157,10 +158,12 @@ def rows(base, *, unique: bool = True) -> list[dict] | None:
             Path(base) / partition / log
             for of_partition, log, of_group, instant, _ in all_logs
             if (of_partition, of_group) == (partition, file_id)
-            if since < instant and (instant in done or instant < first)
+            if (since <= instant if by_slice else since < instant)
+            if by_slice or instant in done or instant < first
         ]
         if newer:
-            stored = _with_logs(stored, newer, file_id, by_time=by_time)
+            counts = (lambda time: time in done or time < first) if by_slice else None
+            stored = _with_logs(stored, newer, file_id, counts, by_time=by_time)
         for row in stored:
             assert row["_hoodie_partition_path"] == partition
             found.append((row["_hoodie_record_key"], partition, row))
@@ -182,14 +185,42 @@ def _stored_rows(base_file: bytes) -> list[dict]:
 
 def _is_by_time(base) -> bool:
     """Whether ordering values decide which row wins."""
-    properties = (Path(base) / ".hoodie" / "hoodie.properties").read_text().splitlines()
-    return "hoodie.record.merge.mode=COMMIT_TIME_ORDERING" not in properties
+    latest = "org.apache.hudi.common.model.OverwriteWithLatestAvroPayload"
+    later_wins = {
+        "hoodie.record.merge.mode=COMMIT_TIME_ORDERING",
+        f"hoodie.compaction.payload.class={latest}",
+    }
+    return later_wins.isdisjoint(_properties(base))
 
 
-def _with_logs(stored: list[dict], paths: list[Path], file_id: str, *, by_time: bool) -> list[dict]:
-    """Return rows after the records of logs, in order."""
+def _is_version_6(base) -> bool:
+    return "hoodie.table.version=6" in _properties(base)
+
+
+def _properties(base) -> list[str]:
+    return (Path(base) / ".hoodie" / "hoodie.properties").read_text().splitlines()
+
+
+def _with_logs(stored: list[dict], paths: list[Path], file_id: str, counts, *, by_time: bool):
+    """Return rows after the records of logs, in order.
+
+    ``counts``: whether an instant's blocks count; ``None``: all are of the log's own instant.
+    """
     by_key = {row["_hoodie_record_key"]: row for row in stored}
-    for key, row, ordering in chain.from_iterable(map(_log_records, paths)):
+    if counts is None:
+        blocks = [block for path in paths for block in _log_blocks(path)]
+        names = {
+            (_LOG.fullmatch(path.name)[2], h[0]) for path in paths for _, h, _ in _log_blocks(path)
+        }
+        assert all(name == time for name, time in names)
+    else:
+        blocks = list[tuple[int, dict, bytes]]()
+        for kind, header, content in chain.from_iterable(map(_log_blocks, paths)):
+            if kind == 0:
+                blocks = [each for each in blocks if each[1][0] != header[1]]
+            elif counts(header[0]):
+                blocks.append((kind, header, content))
+    for key, row, ordering in chain.from_iterable(starmap(_block_records, blocks)):
         held = by_key.get(key)
         is_ordered = by_time and held is not None and ordering is not None
         if is_ordered and ordering < held["ts"]:
@@ -201,10 +232,12 @@ def _with_logs(stored: list[dict], paths: list[Path], file_id: str, *, by_time: 
     return list(by_key.values())
 
 
-def _log_records(path: Path):
-    """Yield key, row (``None`` of a delete) and ordering value of a log's records."""
+def _log_blocks(path: Path):
+    """Yield kind, header and content of a log's blocks; of a torn one, nothing."""
     data, at = path.read_bytes(), 0
     while at < len(data):
+        if len(data) < at + 26 or len(data) < at + 14 + struct.unpack_from(">q", data, at + 6)[0]:
+            return
         assert data[at : at + 6] == b"#HUDI#"
         size, version, kind, count = struct.unpack_from(">qiii", data, at + 6)
         end, at, header = at + 14 + size, at + 26, {}
@@ -215,25 +248,29 @@ def _log_records(path: Path):
             at += 8 + length
         (length,) = struct.unpack_from(">q", data, at)
         content, at = data[at + 8 : at + 8 + length], end
-        assert header[0] == _LOG.fullmatch(path.name)[2]
-        if kind == 5:
-            rows = pq.ParquetFile(pa.BufferReader(content)).read(use_threads=False).to_pylist()
-            yield from ((row["_hoodie_record_key"], row, row["ts"]) for row in rows)
-        elif kind == 3:
-            stream, schema = io.BytesIO(content), fastavro.parse_schema(json.loads(header[2]))
-            for _ in range(struct.unpack(">ii", stream.read(8))[1]):
-                stream.read(4)
-                row = fastavro.schemaless_reader(stream, schema)
-                yield row["_hoodie_record_key"], row, row["ts"]
-        else:
-            assert kind == 1
-            stream = io.BytesIO(content[8:])
-            found = fastavro.schemaless_reader(stream, _DELETES, return_record_name=True)
-            for each in found["deleteRecordList"]:
-                wrapper, held = each["orderingVal"] or (_INTEGER, {"value": 0})
-                # Hudi's delete operation writes Java's Integer 0.
-                is_hard = wrapper == _INTEGER and held["value"] == 0
-                yield each["recordKey"], None, None if is_hard else held["value"]
+        yield kind, header, content
+
+
+def _block_records(kind: int, header: dict, content: bytes):
+    """Yield key, row (``None`` of a delete) and ordering value of a block's records."""
+    if kind == 5:
+        rows = pq.ParquetFile(pa.BufferReader(content)).read(use_threads=False).to_pylist()
+        yield from ((row["_hoodie_record_key"], row, row["ts"]) for row in rows)
+    elif kind == 3:
+        stream, schema = io.BytesIO(content), fastavro.parse_schema(json.loads(header[2]))
+        for _ in range(struct.unpack(">ii", stream.read(8))[1]):
+            stream.read(4)
+            row = fastavro.schemaless_reader(stream, schema)
+            yield row["_hoodie_record_key"], row, row["ts"]
+    else:
+        assert kind == 1
+        stream = io.BytesIO(content[8:])
+        found = fastavro.schemaless_reader(stream, _DELETES, return_record_name=True)
+        for each in found["deleteRecordList"]:
+            wrapper, held = each["orderingVal"] or (_INTEGER, {"value": 0})
+            # Hudi's delete operation writes Java's Integer 0.
+            is_hard = wrapper == _INTEGER and held["value"] == 0
+            yield each["recordKey"], None, None if is_hard else held["value"]
 
 
 _INTEGER = "org.apache.hudi.avro.model.IntWrapper"

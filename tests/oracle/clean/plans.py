@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from fsview.local_view import LocalView
 from strandline.settings.setting import Settings, settings_of
-from strandline.table_services.clean.plan import SAVEPOINTED, file_sizes
+from strandline.table_services.clean.plan import SAVEPOINTED
 from strandline.table_services.clean.planner import WRITES_A_MARK, CleanPlanner
 from strandline.table_services.clean.policy import (
     EMPTY_HOURS,
@@ -340,7 +340,7 @@ class OurPlanner:
                 if each.base_instant in pending
                 or each.base_instant >= needed_from.get((partition, group.file_id), "~")
                 or ((partition, group.file_id) in clustered and each is group.slices[0])
-                for name in file_sizes(each)
+                for name in each.sizes
             }
             left = frozenset(each for each in paths if each.rpartition("/")[2] not in needed)
             if left:

@@ -45,9 +45,16 @@ class Batches:
             "delete unknown keys": (2, "delete", self._unknown),
         }
         """Kind of a write → its weight, its operation, and what draws its rows."""
+        new = self._unknown if form.is_global else self._any  # other partitions keep their rows
+        self.kinds = {
+            **self.kinds,
+            "insert_overwrite": (2, "insert_overwrite", new),
+            "insert_overwrite_table": (1, "insert_overwrite_table", new),
+        }
         if form.generator != NON_PARTITIONED:
             self.kinds = {
                 **self.kinds,
+                "delete_partition": (2, "delete_partition", self._of_partitions),
                 "upsert a new partition": (2, "upsert", self._in_new_partition),
                 "upsert in all partitions": (2, "upsert", self._in_all_partitions),
             }
@@ -85,6 +92,12 @@ class Batches:
         places = self._places()
         places = self._rng.sample(places, min(len(places), self._rng.randint(1, 2)))
         return [self._row(number, place) for place in places for number in self._numbers()]
+
+    def _of_partitions(self) -> list[Row]:
+        """A row of each of some partitions that have rows."""
+        found = {self._form.partition_of(row): row for row in self._model.rows}
+        chosen = self._rng.sample(sorted(found), min(len(found), self._rng.choice((1, 1, 2))))
+        return [found[partition] for partition in chosen]
 
     def _unknown(self) -> list[Row]:
         """Rows of keys that aren't stored."""

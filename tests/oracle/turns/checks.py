@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import random
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
+from typing import Final
 
 import pyarrow.parquet as pq
 
+from demo.prove import through_hudi_rs
 from fsview.local_view import LocalView
+from strandline import Table
+from strandline.records.meta_fields import META_FIELDS
 from tests.kit.tables import reader
 from tests.kit.tables.rebuilt import differences_from_rebuilt
+from tests.oracle.hudi import Hudi, rows_of
 from tests.oracle.tables import view_of
 from tests.oracle.turns.row_model import Row, comparable
-from timeline.instant import COMMIT, DELTA_COMMIT
+from tests.oracle.turns.table_form import Walk
+from tests.oracle.view.java_view import JavaView
+from tests.oracle.view.watcher import Watcher
+from timeline.instant import COMMIT, DELTA_COMMIT, REPLACE_COMMIT
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import CommitMetadata
 from timeline.storage.local import LocalStorage
+
+WRITES: Final = (COMMIT, DELTA_COMMIT, REPLACE_COMMIT)
 
 
 def differing_rows(name: str, expected: Iterable[Row], found: Iterable[Row]) -> Iterator[str]:
@@ -40,6 +51,50 @@ def hidden_rows(path: Path) -> list[str]:
                 found.append(row["v"])
             met.add(row["_hoodie_record_key"])
     return found
+
+
+class Readers:
+    """All that read a table of a walk, and the views that follow it.
+
+    Args:
+        hudi: The session.
+        path: The table's base path.
+        walk: Its walk.
+    """
+
+    def __init__(self, hudi: Hudi, path: Path, walk: Walk) -> None:
+        self._hudi, self._path, self._form = hudi, path, walk.form
+        java, rng = JavaView(hudi, str(path)), random.Random(walk.seed)
+        self._watcher = Watcher(java, path, rng, is_1=hudi.is_1, moves=False)
+
+    def differing(self, step: int, expected: Sequence[Row]) -> Iterator[str]:
+        """Yield what is unlike the model's rows, and how our view and Hudi's differ."""
+        path = self._path
+        yield from differing_rows("plain reader", expected, reader.rows(path, unique=False) or ())
+        yield from differing_rows("Table", expected, rows_of(Table(path).to_arrow(), by="v"))
+        yield from differing_rows("Hudi", expected, self._by_hudi("snapshot"))
+        yield from differing_rows("hudi-rs", expected, rows_of(through_hudi_rs(path), by="v"))
+        if self._form.has_logs:
+            expected = rows_of_base_files(path)
+            own = Table(path).scan(read_optimized=True).to_arrow()
+            yield from differing_rows("Table without logs", expected, rows_of(own, by="v"))
+            found = self._by_hudi("read_optimized")
+            yield from differing_rows("Hudi without logs", expected, found)
+        yield from self._watcher.check(step)
+        yield from (f"nobody names {file}" for file in sorted(unnamed_files(path)))
+
+    def _by_hudi(self, query: str) -> list[Row]:
+        """Return what Hudi's query gives, with its metadata table if the table may have one."""
+        use = str(self._form.metadata).lower()
+        named = {"hoodie_metadata_enable": use, "hoodie_datasource_query_type": query}
+        return list(self._hudi.read(self._path, **named))
+
+
+def rows_of_base_files(path: Path) -> list[Row]:
+    """Return the rows of the newest base files, as they are without the logs."""
+    files = (path / place / name for (place, _), name in reader.newest_files(path).items())
+    rows = [row for file in files for row in reader.stored_rows(file)]
+    return [{name: row[name] for name in row if name not in META_FIELDS} for row in rows]
 
 
 class Follower:
@@ -67,7 +122,7 @@ def unnamed_files(path: Path) -> set[str]:
     """
     meta = TableMetaClient.open(LocalStorage(str(path)))
     timeline = meta.active_timeline()
-    commits = [i for i in timeline.completed() if i.action in (COMMIT, DELTA_COMMIT)]
+    commits = [i for i in timeline.completed() if i.action in WRITES]
     named = set()
     for instant in commits:
         metadata = meta.read(instant)

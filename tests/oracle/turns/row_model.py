@@ -8,7 +8,8 @@ stored rows. An upsert merges each of them with the newest of the write's rows o
   values are longs greater than 0, for which Hudi's deletes have no rule of their own.)
 
 A row whose ``_hoodie_is_deleted`` is true is compared like any other and, if it wins, removes the
-key's row. A delete removes all rows of its keys.
+key's row. A delete removes all rows of its keys; an overwrite all rows of its rows' partitions, or
+of the table.
 
 Hudi 1.2.0 doesn't reach all of them: of several rows of a key in one file it merges or deletes the
 first, because its reader of file groups takes a change out of its buffer once it has met the key.
@@ -20,7 +21,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from strandline.records.meta_fields import IS_DELETED
 from tests.oracle.turns.table_form import EVENT
@@ -28,6 +29,8 @@ from tests.oracle.turns.table_form import EVENT
 Row = Mapping[str, Any]
 Key = tuple[Any, ...]
 State = Mapping[Key, tuple[Row, ...]]
+
+OVERWRITING: Final = ("insert_overwrite", "insert_overwrite_table", "delete_partition")
 
 
 def comparable(rows: Iterable[Row]) -> list[tuple[tuple[str, Any], ...]]:
@@ -42,12 +45,14 @@ class RowModel:
     Attributes:
         key_fields: Columns that make up a key: of the record key and of the partition path.
         mode: The table's merge mode.
+        partition_fields: Columns of the partition path.
         state: Key → its rows.
         commits: (requested time, state after it) of each commit that can be undone or restored.
     """
 
     key_fields: Sequence[str]
     mode: str
+    partition_fields: Sequence[str] = ()
     state: State = field(default_factory=dict)
     commits: list[tuple[str, State]] = field(default_factory=list)
 
@@ -64,16 +69,25 @@ class RowModel:
         """Return the rows after a write.
 
         Args:
-            operation: ``upsert``, ``delete``, ``insert`` or ``bulk_insert``.
-            batch: The write's rows, in their order.
+            operation: The method of ``WriteClient``.
+            batch: The write's rows, in their order; of ``delete_partition`` one of each partition.
             hidden: Values ``v`` of the rows that the write doesn't reach, one for each row.
         """
         if operation == "upsert":
             return self._changed(self._newest(batch), hidden, insert=True)
         if operation == "delete":
             return self._changed({self.key_of(row): None for row in batch}, hidden)
+        rows = list(batch)
         state = dict(self.state)
-        for row in batch:
+        if operation in OVERWRITING:
+            of_table = operation == "insert_overwrite_table"
+            gone = None if of_table else {self._partition_of(row) for row in rows}
+            state = {
+                key: kept
+                for key, stored in self.state.items()
+                if (kept := self._outside(stored, gone))
+            }
+        for row in () if operation == "delete_partition" else rows:
             if not row[IS_DELETED]:
                 state[self.key_of(row)] = (*state.get(self.key_of(row), ()), row)
         return state
@@ -93,6 +107,15 @@ class RowModel:
         while self.commits[-1][0] != instant:
             self.commits.pop()
         self.state = self.commits[-1][1]
+
+    def _partition_of(self, row: Row) -> Key:
+        return tuple(row[name] for name in self.partition_fields)
+
+    def _outside(self, rows: Iterable[Row], gone: set[Key] | None) -> tuple[Row, ...]:
+        """Return the rows outside some partitions; ``None``: all are gone."""
+        return tuple(
+            row for row in rows if gone is not None and self._partition_of(row) not in gone
+        )
 
     def _newest(self, batch: Iterable[Row]) -> dict[Key, Row]:
         newest: dict[Key, Row] = {}

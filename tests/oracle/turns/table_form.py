@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 
 from strandline.records.meta_fields import IS_DELETED
 from timeline.instant import COMMIT as COMMIT_ACTION
-from timeline.instant import DELTA_COMMIT
+from timeline.instant import DELTA_COMMIT, REPLACE_COMMIT
 from timeline.table.property_name import COPY_ON_WRITE, MERGE_ON_READ
 
 OURS: Final = "ours"
@@ -95,14 +96,25 @@ class TableForm:
     has_logs: bool = False
 
     @property
-    def action(self) -> str:
-        """Action of the instants of writes."""
-        return DELTA_COMMIT if self.has_logs else COMMIT_ACTION
+    def actions(self) -> tuple[str, str]:
+        """Actions of the instants of writes, overwrites among them."""
+        return (DELTA_COMMIT if self.has_logs else COMMIT_ACTION), REPLACE_COMMIT
 
     @property
     def identity(self) -> tuple[str, ...]:
         """Columns that identify a row: a global index finds a key in all partitions."""
         return self.key_fields + (() if self.is_global else self.partition_fields)
+
+    def partition_of(self, row: Mapping[str, Any]) -> tuple[Any, ...]:
+        """Return the values of a row's partition."""
+        return tuple(row[name] for name in self.partition_fields)
+
+    def path_of(self, row: Mapping[str, Any]) -> str:
+        """Return the path of a row's partition."""
+        if not self.hive_style:
+            return "/".join(self.partition_of(row))
+        values = [_encoded(value) for value in self.partition_of(row)]
+        return "/".join(map("{}={}".format, self.partition_fields, values))
 
     @property
     def is_global(self) -> bool:
@@ -154,9 +166,6 @@ class TableForm:
             "hoodie.write.auto.upgrade": "false",
             "hoodie.datasource.write.row.writer.enable": "false",
             "hoodie.metadata.index.column.stats.enable": "false",
-            "hoodie.archive.automatic": "false",
-            "hoodie.keep.min.commits": str(RETAINED + 1),
-            "hoodie.keep.max.commits": str(ARCHIVED_FROM),
         } | {f"hoodie.{what}.parallelism": "1" for what in _SERIAL}
 
     def _common(self, *, small: bool, index: str) -> dict[str, str]:
@@ -186,6 +195,9 @@ class TableForm:
             "hoodie.index.bloom.num_entries": "50",
             "hoodie.index.type": self.index or index,
             "hoodie.compact.inline": "false",
+            "hoodie.archive.automatic": "false",
+            "hoodie.keep.min.commits": str(RETAINED + 1),
+            "hoodie.keep.max.commits": str(ARCHIVED_FROM),
         }
         if options["hoodie.index.type"] == BUCKET:
             options["hoodie.bucket.index.num.buckets"] = "3"
@@ -196,6 +208,11 @@ class TableForm:
                 "hoodie.time.generator.max_expected_clock_skew_ms": "2",
             }
         return options
+
+
+def _encoded(value: str) -> str:
+    """Return a partition's value as it is in a path, of the characters that these walks have."""
+    return value.replace("%", "%25").replace("/", "%2F").replace("=", "%3D")
 
 
 _SERIAL: Final = (

@@ -18,16 +18,11 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-from strandline import Table
-from tests.kit.tables import reader
-from tests.oracle.hudi import Hudi, hudi_session, rows_of
-from tests.oracle.turns.checks import differing_rows
+from tests.oracle.hudi import Hudi, hudi_session
+from tests.oracle.turns.checks import Readers
 from tests.oracle.turns.table_form import OURS, THEIRS, Walk
 from tests.oracle.turns.walker import Walker
 from tests.oracle.turns.walks import WALKS
-
-READ_BY_HUDI = 5
-"""Hudi reads the rows after every so many steps, and after the last."""
 
 SHOWN = 6000
 """Characters of an error that are told."""
@@ -47,11 +42,11 @@ def take(hudi: Hudi, walk: Walk, path: Path, report: Callable[[str], None]) -> C
     """
     started = time.monotonic()
     assert not path.exists(), f"{path} has a table of another run"
-    walker = Walker(hudi, path, walk)
+    walker, readers = Walker(hudi, path, walk), Readers(hudi, path, walk)
     trail: list[str] = []
     with closing(walker.ours):
         for number in range(walk.steps):
-            differing = _step(walker, trail, number, is_last=number == walk.steps - 1)
+            differing = _step(walker, readers, trail, number)
             if differing:
                 raise StrayedError(_told(walk, trail, differing))
     assert min(walker.commits[OURS], walker.commits[THEIRS]) * FEWEST >= walk.steps, walker.commits
@@ -62,22 +57,15 @@ def take(hudi: Hudi, walk: Walk, path: Path, report: Callable[[str], None]) -> C
     return walker.done
 
 
-def _step(walker: Walker, trail: list[str], number: int, *, is_last: bool) -> list[str]:
+def _step(walker: Walker, readers: Readers, trail: list[str], number: int) -> list[str]:
     """Do a step, add it to the trail, and return what differs or failed, in words."""
     trail.append("?")
     try:
         trail[-1] = walker.step(number)
-        expected = walker.model.rows
-        found = reader.rows(walker.path, unique=False) or ()
-        differing = [*differing_rows("our reader", expected, found), *walker.follower.differing()]
-        if walker.form.has_logs:
-            table = rows_of(Table(walker.path).to_arrow(), by="v")
-            differing += differing_rows("Table", expected, table)
-        if is_last or not number % READ_BY_HUDI:
-            differing += differing_rows("Hudi", expected, walker.hudi.read())
+        return list(readers.differing(number, walker.model.rows))
     except Exception:  # whatever it is, the trail must be told
+        trail[-1] += f" {walker.doing}"
         return [traceback.format_exc()[-SHOWN:]]
-    return differing
 
 
 def _told(walk: Walk, trail: list[str], differing: list[str]) -> str:

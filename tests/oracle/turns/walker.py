@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
 from strandline.records.meta_fields import IS_DELETED
 from tests.oracle.hudi import Hudi
 from tests.oracle.turns.batches import Batches
-from tests.oracle.turns.checks import Follower, hidden_rows
+from tests.oracle.turns.checks import hidden_rows
 from tests.oracle.turns.row_model import Row, RowModel
 from tests.oracle.turns.table_form import ARCHIVED_FROM, BUCKET, OURS, RETAINED, THEIRS, Walk
 from tests.oracle.turns.writers import HudiWriter, OurWriter
 from timeline.errors import ConcurrentWriteError, IllegalTransitionError
-from timeline.instant import SAVEPOINT
+from timeline.instant import COMPACTION, RESTORE, SAVEPOINT, Instant
 from timeline.meta_client import TableMetaClient
 from timeline.storage.local import LocalStorage
 from timeline.timeline import Timeline
@@ -33,17 +33,19 @@ class Walker:
     Attributes:
         done: Action → how often it was done.
         commits: Writer → how many of its commits were completed.
+        doing: The action that was begun last.
         model: What the table must hold.
-        follower: A view of ours that was opened when the table was made.
     """
 
     def __init__(self, hudi: Hudi, path: Path, walk: Walk) -> None:
         form = walk.form
         self.path, self.form, self.rng = path, form, random.Random(walk.seed)
-        self.model = RowModel(form.identity, form.rows_merge_by(hudi.release))
+        mode = form.rows_merge_by(hudi.release)
+        self.model = RowModel(form.identity, mode, form.partition_fields)
         self.batches = Batches(form, self.model, self.rng)
         self.ours = OurWriter(path, form, self.rng, hudi.release)
         self.hudi = HudiWriter(hudi, path, form, self.rng)
+        self.doing = ""
         self.done: Counter[str] = Counter()
         self.commits: Counter[str] = Counter()
         self._failed: set[str] = set()
@@ -56,12 +58,12 @@ class Walker:
         if number == 0:
             rows = self.batches.first()
             how = self._write(self.form.maker, "bulk_insert", rows)
-            self.follower = Follower(self.path)
             return f"{self.form.maker} makes the table: {how}"
         actions = self._actions()
         names = sorted(actions)
         weights = [actions[each][0] * (1 if self.done[each] else NEW) for each in names]
         (name,) = self.rng.choices(names, weights)
+        self.doing = name
         how = actions[name][1]()
         self.done[name] += 1
         return f"{name}: {how}" if how else name
@@ -77,24 +79,28 @@ class Walker:
 
     def pending_writes(self) -> list[str]:
         """Return the requested times of commits that pend."""
-        action = self.form.action
-        return [i.requested_time for i in self.timeline().pending() if i.action == action]
+        return [i.requested_time for i in self._writes(self.timeline().pending())]
+
+    def _writes(self, instants: Iterable[Instant]) -> list[Instant]:
+        """Return those instants that are writes, not services."""
+        return [instant for instant in instants if instant.action in self.form.actions]
 
     def _actions(self) -> dict[str, tuple[int, Action]]:
         """Return what can be done now: action → its weight, and what does it."""
         now, pending = self.timeline(), self.pending_writes()
-        completed = [i for i in now if i.is_completed and i.action == self.form.action]
+        completed = self._writes(now.completed())
         found: dict[str, tuple[int, Action]] = {}
         if len(completed) > RETAINED or (self.form.lazy and pending):
             weight = 12 if self.form.lazy and pending else 2
             found["ours cleans"] = (weight, lambda: self._clean(OURS))
             found["hudi cleans"] = (weight, lambda: self._clean(THEIRS))
-        if len(completed) > ARCHIVED_FROM:
-            found["hudi archives"] = (4, self._archive)
+        if len(completed) > ARCHIVED_FROM and not self._looks_uncommitted(now):
+            found["hudi archives"] = (4, lambda: self._archive(THEIRS))
+            found["ours archives"] = (4, lambda: self._archive(OURS))
         if self._is_foreign:
             found["ours repairs"] = (10, self._writing(OURS, "upsert", "upsert"))
         for kind, (weight, operation, _) in self.batches.kinds.items():
-            if self.model.state or operation != "delete":
+            if self.model.state or operation not in ("delete", "delete_partition"):
                 # Hudi's bulk inserts open second file groups for buckets, which its writes refuse.
                 is_second = operation == "bulk_insert" and self.form.index == BUCKET
                 for who in (OURS,) if is_second else (OURS, THEIRS):
@@ -109,14 +115,41 @@ class Walker:
         if last not in saved:
             found["hudi makes a savepoint"] = (2, lambda: self._save(last))
             # A compaction of what a commit wrote must be undone before it.
-            is_newest = now.write_timeline().last == now.find(last, self.form.action)
+            newest = now.write_timeline().last
+            is_newest = newest is not None and newest.requested_time == last
             if is_newest and len(self.model.commits) > 1 and last >= self._kept_from:
                 found["ours rolls back"] = (3, lambda: self._roll_back(OURS, last))
                 found["hudi rolls back"] = (3, lambda: self._roll_back(THEIRS, last))
+        if self.form.has_logs:
+            found |= self._compactions(now)
         if saved:
-            found["hudi restores"] = (6, lambda: self._restore(saved[-1]))
+            if _can_be_restored(now, saved[-1]):
+                found["hudi restores"] = (6, lambda: self._restore(saved[-1]))
             found["hudi deletes a savepoint"] = (6, lambda: self._forget(saved[0]))
         return found
+
+    def _looks_uncommitted(self, now: Timeline) -> bool:
+        """Whether Hudi took logs that are archived now for ones of pending instants.
+
+        Nobody archives a restore, and it looks up in the archive only what is older than all
+        instants of the timeline.
+        """
+        return self.form.has_logs and any(i.action == RESTORE for i in now)
+
+    def _compactions(self, now: Timeline) -> dict[str, tuple[int, Action]]:
+        """Return what can be done about compactions now, as ``_actions`` does."""
+        planned = [i.requested_time for i in now.pending() if i.action == COMPACTION]
+        if planned:
+            return {
+                "ours compacts what is planned": (6, self._compact),
+                "hudi compacts what is planned": (6, lambda: self.hudi.compact(planned[0]) or ""),
+                "ours dies compacting": (4, self._die_compacting),
+            }
+        return {
+            "ours compacts": (5, self._compact),
+            "ours plans a compaction": (7, lambda: self.ours.schedule_compaction() or "nothing"),
+            "hudi plans a compaction": (7, lambda: self.hudi.schedule_compaction() or "nothing"),
+        }
 
     # Writes.
 
@@ -133,7 +166,9 @@ class Walker:
         else:
             how = self.ours.write(operation, rows, foreign=self._is_foreign)
         self.commits[who] += self._follow(operation, rows, hidden)
-        if not self.form.lazy:
+        # Hudi 1.2.0 leaves failed writes to the next operation when it deletes partitions.
+        leaves = who == THEIRS and operation == "delete_partition"
+        if not (self.form.lazy or leaves):
             self._repaired(who)
         return f"{how}; {_told(rows)}"
 
@@ -147,7 +182,7 @@ class Walker:
     def _follow(self, operation: str, rows: Sequence[Row], hidden: Sequence[str] = ()) -> bool:
         """Update the model if there is a new commit; return whether there is."""
         known = self.model.commits[-1][0] if self.model.commits else ""
-        completed = [i for i in self.timeline().completed() if i.action == self.form.action]
+        completed = self._writes(self.timeline().completed())
         newest = max((i.requested_time for i in completed), default="")
         if newest > known:
             self.model.committed(newest, self.model.after(operation, rows, hidden))
@@ -174,8 +209,8 @@ class Walker:
         return f"{kind}; {_told(rows)}"
 
     def _drawn(self) -> tuple[str, str, Sequence[Row]]:
-        kinds = ("upsert", "insert", "bulk_insert")
-        kind = self.rng.choice(kinds[:2] if self.form.index == BUCKET else kinds)
+        kinds = ("upsert", "insert", "insert_overwrite", "bulk_insert")
+        kind = self.rng.choice(kinds[:3] if self.form.index == BUCKET else kinds)
         return kind, self.batches.kinds[kind][1], self.batches.draw(kind)
 
     def _is_refused(self) -> None:
@@ -197,8 +232,7 @@ class Walker:
     # Services.
 
     def _clean(self, who: str) -> str:
-        done = self.timeline().completed()
-        completed = [i.requested_time for i in done if i.action == self.form.action]
+        completed = [i.requested_time for i in self._writes(self.timeline().completed())]
         (self.ours if who == OURS else self.hudi).clean()
         if len(completed) > RETAINED:
             self._kept_from = max(self._kept_from, completed[-RETAINED])
@@ -206,11 +240,18 @@ class Walker:
             self._repaired(who)
         return ""
 
-    def _archive(self) -> str:
+    def _compact(self) -> str:
+        result = self.ours.compact()
+        return "nothing" if result is None else f"{result.instant}, {result.finished}"
+
+    def _die_compacting(self) -> str:
+        return self.ours.die_compacting()
+
+    def _archive(self, who: str) -> str:
         before = len(self.timeline())
-        self.hudi.archive()
+        (self.ours if who == OURS else self.hudi).archive()
         archived = before - len(self.timeline())
-        self.done["hudi archived some"] += archived > 0
+        self.done[f"{who} archived some"] += archived > 0
         return f"{archived} instants"
 
     def _roll_back(self, who: str, instant: str) -> str:
@@ -231,6 +272,15 @@ class Walker:
         self.hudi.restore(instant)
         self.model.restored(instant)
         return instant
+
+
+def _can_be_restored(now: Timeline, instant: str) -> bool:
+    """Whether Hudi, which undoes the last to complete first, finds none requested later.
+
+    It refuses to undo a compaction that completed after writes that were requested after it.
+    """
+    later = [i for i in now.write_timeline().completed() if i.requested_time > instant]
+    return sorted(later, key=lambda i: i.completion_time or "") == later
 
 
 def _told(rows: Sequence[Row]) -> str:

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import reduce
+from operator import and_, or_
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from py4j.protocol import Py4JJavaError
 from pyspark.errors.exceptions.captured import CapturedException
 
 from strandline import WriteClient
+from strandline.table_services.compact.planner import CompactionResult
 from strandline.table_services.rollback.policy import FOREIGN
 from strandline.write.engine.local import LocalEngine
+from strandline.write.result import WriteResult
 from tests.kit.storage.faulty_storage import Crash, Effect, Fault, FaultyStorage
 from tests.oracle.hudi import Hudi
 from tests.oracle.turns.row_model import Row
@@ -28,6 +33,7 @@ COMPACTS: Final = {
     "hoodie.compact.inline": "true",
     "hoodie.compact.inline.max.delta.commits": "1",
 }
+TO_DELETE: Final = "hoodie.datasource.write.partitions.to.delete"
 CALLS: Final = 60
 """A write of ours dies at one of its first storage calls; small ones make about 40."""
 
@@ -49,7 +55,7 @@ class OurWriter:
 
     def __init__(self, path: Path, form: TableForm, rng: random.Random, beside: str) -> None:
         self._path, self._form, self._rng, self._beside = path, form, rng, beside
-        self._clients: dict[tuple[bool, bool, str], WriteClient] = {}
+        self._clients: dict[tuple[bool, bool, str, bool], WriteClient] = {}
         self._open = ExitStack()
 
     def close(self) -> None:
@@ -59,13 +65,36 @@ class OurWriter:
     def write(self, operation: str, rows: Sequence[Row], *, foreign: bool = False) -> str:
         """Write; ``foreign``: roll back writes without a heartbeat. Return how, in words."""
         small, index = self._rng.random() < 0.5, self._rng.choice(INDEXES)
-        client = self._client(small, foreign=foreign, index=index)
-        getattr(client, operation)(table_of(rows))
-        return f"{index}, {'small files filled' if small else 'new files'}"
+        compacts = self._form.has_logs and self._rng.random() < 0.2
+        client = self._client(small, foreign=foreign, index=index, compacts=compacts)
+        result = self._written(client, operation, rows)
+        how = f"{index}, {'small files filled' if small else 'new files'}"
+        return f"{how}, compacts {result.compaction is not None}" if compacts else how
+
+    def _written(self, client: WriteClient, operation: str, rows: Sequence[Row]) -> WriteResult:
+        if operation != "delete_partition":
+            return getattr(client, operation)(table_of(rows))
+        if self._rng.random() < 0.5:
+            return client.delete_partition([self._form.path_of(row) for row in rows])
+        fields = self._form.partition_fields
+        each = [reduce(and_, (pc.field(name) == row[name] for name in fields)) for row in rows]
+        return client.delete_partition(reduce(or_, each))
+
+    def schedule_compaction(self) -> str | None:
+        """Plan a compaction; return its time."""
+        return self._client(small=False).schedule_compaction()
+
+    def compact(self) -> CompactionResult | None:
+        """Execute what is planned; then plan a compaction, and execute it."""
+        return self._client(small=False).compact()
 
     def clean(self) -> None:
         """Clean."""
         self._client(small=False).clean()
+
+    def archive(self) -> None:
+        """Archive."""
+        self._client(small=False).archive()
 
     def rollback(self, instant: str) -> None:
         """Roll back a completed commit."""
@@ -73,13 +102,20 @@ class OurWriter:
 
     def die(self, operation: str, rows: Sequence[Row]) -> str:
         """Write, and die at a storage call; return at which one. The write may be committed."""
+        return self._die(lambda client: self._written(client, operation, rows))
+
+    def die_compacting(self) -> str:
+        """Compact, and die at a storage call; return at which one. It may have completed."""
+        return self._die(WriteClient.compact)
+
+    def _die(self, doing: Callable[[WriteClient], object]) -> str:
         at, effect = self._rng.randint(1, CALLS), self._rng.choice(_DEATHS)
         doomed = FaultyStorage(open_storage(str(self._path)), [Fault(at, effect)])
         died = "after its last call"
         try:
             with WriteClient(LocalEngine(), str(self._path), self._options(small=True),
                              storage=doomed) as client:  # fmt: skip
-                getattr(client, operation)(table_of(rows))
+                doing(client)
         except Crash as crash:
             died = str(crash)
         expire_heartbeats(self._path)
@@ -90,10 +126,13 @@ class OurWriter:
     def _options(self, *, small: bool, index: str = "SIMPLE") -> dict[str, str]:
         return self._form.our_options(self._beside, small=small, index=index)
 
-    def _client(self, small: bool, *, foreign: bool = False, index: str = "SIMPLE") -> WriteClient:
-        named = (small, foreign, index)
+    def _client(
+        self, small: bool, *, foreign: bool = False, index: str = "SIMPLE", compacts: bool = False
+    ) -> WriteClient:
+        named = (small, foreign, index, compacts)
         if named not in self._clients:
             options = self._options(small=small, index=index) | {FOREIGN.name: str(foreign).lower()}
+            options |= COMPACTS if compacts else {}
             client = WriteClient(LocalEngine(), str(self._path), options)
             self._clients[named] = self._open.enter_context(client)
         return self._clients[named]
@@ -128,6 +167,8 @@ class HudiWriter:
         if self._form.has_logs and self._rng.random() < 0.3:
             options |= COMPACTS
             how += ", compacts"
+        if operation == "delete_partition":
+            options |= {TO_DELETE: ",".join(map(self._form.path_of, rows))}
         if with_metadata:
             options |= {"hoodie.metadata.enable": "true"}
             how += ", metadata table"
@@ -146,6 +187,17 @@ class HudiWriter:
     def clean(self) -> None:
         """Clean."""
         self._call("clean")
+
+    def schedule_compaction(self) -> str | None:
+        """Plan a compaction; return its time."""
+        with self._client(COMPACTS) as client:
+            nothing = self._hudi.jvm.org.apache.hudi.common.util.Option.empty()
+            planned = client.scheduleCompaction(nothing)
+            return planned.get() if planned.isPresent() else None
+
+    def compact(self, instant: str) -> None:
+        """Execute a planned compaction."""
+        self._call("compact", instant, *([True] if self.is_1 else []))
 
     def archive(self) -> None:
         """Archive."""
@@ -167,11 +219,6 @@ class HudiWriter:
         """Undo all commits after a savepoint."""
         self._call("restoreToSavepoint", instant)
 
-    def read(self) -> list[Row]:
-        """Return what Hudi's query gives, with its metadata table if the table may have one."""
-        use = str(self._form.metadata).lower()
-        return self._hudi.read(self._path, hoodie_metadata_enable=use)
-
     def _write(self, operation: str, rows: Sequence[Row], options: dict[str, str]) -> None:
         options = options | {"hoodie.datasource.write.operation": operation}
         self._hudi.write(table_of(rows), self._path, options, partitions=1)
@@ -184,10 +231,10 @@ class HudiWriter:
             getattr(client, method)(*arguments)
 
     @contextmanager
-    def _client(self) -> Iterator[Any]:
-        """Open Hudi's write client."""
+    def _client(self, more: Mapping[str, str] | None = None) -> Iterator[Any]:
+        """Open Hudi's write client, with more options."""
         spark: Any = self._hudi.spark
-        options = self._options()
+        options = self._options() | dict(more or {})
         if not self._hudi.is_1:
             # The client doesn't know the data source's default.
             options.setdefault("hoodie.datasource.write.payload.class", PAYLOADS[COMMIT])

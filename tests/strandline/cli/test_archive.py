@@ -58,6 +58,7 @@ def test_applied_it_moves_them_and_readers_go_on(base):
     assert run("archive", base, *KEEP, *LOW, "--apply").stderr == "0 instants were archived\n"
 
 
+@pytest.mark.property
 def test_bad_usage_is_refused_by_name(base):
     done = run("archive", base, "--keep-min", 5, "--keep-max", 5)
     assert done.exit_code == 2

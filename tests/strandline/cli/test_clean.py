@@ -8,6 +8,7 @@ import json
 import os
 import pty
 import re
+import shutil
 import struct
 import subprocess
 import sys
@@ -33,13 +34,20 @@ def run(*arguments: object) -> Result:
     return CliRunner().invoke(main, [str(each) for each in arguments])
 
 
-@pytest.fixture
-def base(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A table of four commits, never cleaned."""
-    with client(tmp_path / "t", clean__automatic="false") as c:
+    base = tmp_path_factory.mktemp("written") / "t"
+    with client(base, clean__automatic="false") as c:
         for n in range(4):
             c.upsert(table(row("a", ts=n)))
-    return tmp_path / "t"
+    return base
+
+
+@pytest.fixture
+def base(written: Path, tmp_path: Path) -> Path:
+    """A copy of that table."""
+    return Path(shutil.copytree(written, tmp_path / "t"))
 
 
 def files(base: Path) -> set[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -20,14 +21,21 @@ def run(*arguments: object) -> Result:
     return CliRunner().invoke(main, [str(each) for each in arguments])
 
 
-@pytest.fixture
-def base(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A table of two groups, with two logs and one."""
-    with client(tmp_path / "t", **LOGS) as c:
+    base = tmp_path_factory.mktemp("written") / "t"
+    with client(base, **LOGS) as c:
         c.upsert(table(row("a"), row("b", "us")))
         c.upsert(table(row("a", ts=2)))
         c.upsert(table(row("a", ts=3), row("b", "us", ts=3)))
-    return tmp_path / "t"
+    return base
+
+
+@pytest.fixture
+def base(written: Path, tmp_path: Path) -> Path:
+    """A copy of that table."""
+    return Path(shutil.copytree(written, tmp_path / "t"))
 
 
 def files(base: Path) -> set[str]:

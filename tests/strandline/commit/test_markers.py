@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from strandline.commit.markers import (
+    APPEND,
     CREATE,
     MERGE,
     create_marker,
@@ -14,6 +15,7 @@ from strandline.commit.markers import (
     marked_files,
     marker_name,
 )
+from timeline.encoding.log_block import AVRO_DATA, INSTANT_TIME, block_bytes
 from timeline.errors import PathNotFoundError
 from timeline.storage.local import LocalStorage
 
@@ -131,7 +133,8 @@ def test_a_folder_that_another_writer_is_deleting_is_read_as_far_as_it_is(storag
 FOREIGN = [
     f"eu/f_0-1-2_{BEFORE}.parquet.marker.CREATE",
     f"eu/f_0-1-2_{BEFORE}.parquet.marker.APPEND",
-    f"eu/.f_{BEFORE}.log.1_0-1-2.marker.APPEND",
+    f"eu/.f_{BEFORE}.log.1_0-1-2.marker.CREATE",
+    f".hoodie/.f_{BEFORE}.log.1_0-1-2.marker.APPEND",
     "eu/precious.parquet.marker.CREATE",
     "eu.marker.CREATE",
     ".hoodie/hoodie.properties.marker.MERGE",
@@ -179,3 +182,23 @@ def test_a_marker_of_bytes_that_are_no_utf_8_is_ignored(storage, tmp_path):
 def test_data_files_in_any_partition_count(storage, path):
     create_marker(storage, T, marker_name(path, CREATE))
     assert marked_files(storage, T) == (path,)
+
+
+def test_logs_that_are_named_by_their_slice_are_marked_to_be_appended_to(storage):
+    path = f"eu/.f_{BEFORE}.log.1_0-1-2"
+    create_marker(storage, T, marker_name(path, APPEND))
+    assert marked_files(storage, T) == (path,)
+
+
+def test_such_a_log_is_emptied_unless_another_write_has_blocks_in_it(storage, caplog):
+    ours, others, gone = (f"eu/.f_{BEFORE}.log.{n}_0-1-2" for n in (1, 2, 3))
+    block = block_bytes(AVRO_DATA, {INSTANT_TIME: T})
+    storage.create(ours, block + block[:20])
+    storage.create(others, block + block_bytes(AVRO_DATA, {INSTANT_TIME: BEFORE}))
+    for path in (ours, others, gone):
+        create_marker(storage, T, marker_name(path, APPEND))
+    assert delete_unreported(storage, T, ()) == (ours, others, gone)
+    assert storage.read(ours) == b""
+    assert len(storage.read(others)) > len(block)
+    assert storage.stat(gone) is None
+    assert caplog.messages == [f"{others} stays, as instant {BEFORE} has appended to it"]

@@ -32,12 +32,14 @@ class Place:
     Attributes:
         clock: Ends leases.
         ends: Key of a lease → when it ends.
+        unfenced: Keys that a client has written after all of its leases had ended.
     """
 
     clock: Clock
     there: dict[str, Versioned] = field(default_factory=dict)
     ends: dict[str, float] = field(default_factory=dict)
     last: int = 0
+    unfenced: list[str] = field(default_factory=list)
     watches: list[tuple[str, Callable[[], object]]] = field(default_factory=list)
 
     def living(self) -> dict[str, Versioned]:
@@ -86,6 +88,7 @@ class MemoryState(StateStore):
         is_away: Whether it can't reach the store.
         dies_at: After so many writes the client dies; ``None``: never.
         dies_after: Whether that last write is carried out.
+        before_write: Called with the operations before each write.
     """
 
     def __init__(self, place: Place) -> None:
@@ -93,7 +96,9 @@ class MemoryState(StateStore):
         self.is_away = False
         self.dies_at: int | None = None
         self.dies_after = False
+        self.before_write: Callable[[tuple[Op, ...]], object] = lambda _: None
         self.writes = 0
+        self._leases: set[str] = set()
 
     def reached(self) -> Place:
         if self.is_away:
@@ -109,6 +114,7 @@ class MemoryState(StateStore):
         return tuple(sorted({name.partition("/")[0] for name in below}))
 
     def write(self, *ops: Op) -> int:
+        self.before_write(ops)
         place = self.reached()
         there = place.living()
         for op in ops:
@@ -120,6 +126,8 @@ class MemoryState(StateStore):
             raise ClientDiedError
         self.writes += 1
         place.last += 1
+        if self._leases and not any(key in place.ends for key in self._leases):
+            place.unfenced += [op.key for op in ops]
         for op in ops:
             if isinstance(op, Put):
                 there[op.key] = Versioned(op.value, place.last)
@@ -139,6 +147,7 @@ class MemoryState(StateStore):
         place.there[key] = Versioned(value, place.last)
         place.ends[key] = place.clock.monotonic() + ttl_s
         place.changed(key)
+        self._leases.add(key)
         return MemoryLease(self, key, place.last, ttl_s)
 
     def watch(self, prefix: str, call: Callable[[], object]) -> Callable[[], None]:

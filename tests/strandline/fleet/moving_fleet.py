@@ -5,6 +5,8 @@ Real are the memberships (``Roster``), what a server knows (``CurrentFleet``), w
 requests, for the views that are fetched, and for marker directories: a server reads those of a
 table from storage once, and then answers from memory.
 
+Of the views there is only which tables are open: a table is from its first creation on.
+
 Each group has copies = 1, and no other server steps in for a dead owner: markers that are told new
 twice in a failover are another subject (docs/fleet.md, "What happens when").
 """
@@ -15,22 +17,26 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from typing import cast
 
 from executor_proxy.seat_ring import Layout
+from fsview.table_view import TableView
 from fsview.view_manager import ViewManager
 from strandline.fleet.current import CurrentFleet, KnownFleet
 from strandline.fleet.handover import Handover
 from strandline.fleet.mounts import MoveState
 from strandline.fleet.moves import FAILED
+from strandline.fleet.records import read_fleet
 from strandline.fleet.roster import DEAD_S, Roster
 from strandline.fleet.seats import once_ready
 from tests.kit.concurrency.manual_clock import ManualClock
 from tests.strandline.fleet.memory_state import ClientDiedError, MemoryState, Place
 from timeline.errors import FleetError, StateConflictError
+from timeline.storage.table_id import TableId
 
 LAYOUT = Layout(copies=1)
 ROOTS = {"default": ["/lake"], "hot": ["/lake/hot"]}
-TABLES = ("file:///lake/hot/t", "file:///lake/hot/a/u", "file:///lake/cold/v")
+TABLES = ("file:///lake/hot/t", "file:///lake/hot/a/z", "file:///lake/cold/v")
 SURE_S = DEAD_S / 2
 SETTLED = "settled"
 
@@ -54,6 +60,7 @@ class Lake:
         markers: (Table, marker), what is on storage.
         told_new: How often a client was told that a marker is new.
         decided: Creations that servers have decided to begin themselves.
+        closed_in: The states of moves in which servers have closed their tables.
     """
 
     clock: ManualClock = field(default_factory=lambda: ManualClock(0))
@@ -61,6 +68,7 @@ class Lake:
     told_new: Counter[tuple[str, str]] = field(default_factory=Counter)
     under_way: list[UnderWay] = field(default_factory=list)
     decided: list[Callable[[], object]] = field(default_factory=list)
+    closed_in: list[str] = field(default_factory=list)
     servers: list[Server] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -91,6 +99,33 @@ class Lake:
         kept.add(one.marker)
         self.markers.add((one.table, one.marker))
         one.block.close()
+
+
+@dataclass(frozen=True)
+class Opened:
+    """In place of a ``TableView``."""
+
+    table_id: TableId
+
+
+class Tables(ViewManager):
+    """The tables that a server has open, by the text of their ``TableId``."""
+
+    def __init__(self, server: Server) -> None:
+        super().__init__()
+        self.server = server
+        self.names: set[str] = set()
+
+    def open_tables(self) -> tuple[TableView, ...]:
+        return tuple(cast("TableView", Opened(TableId.of(name))) for name in sorted(self.names))
+
+    def close_table(self, table: TableView, cause: str) -> bool:
+        name = str(table.table_id)
+        moves = read_fleet(MemoryState(self.server.lake.place)).fleet.moves
+        moving = [move.state.name for move in moves if move.overlaps(name)]
+        self.server.lake.closed_in += moving
+        self.names.discard(name)
+        return True
 
 
 class Server:
@@ -127,7 +162,8 @@ class Server:
         self.handover = Handover(
             self.current, self._acknowledge, lake.clock, look_s=0, begin=lambda do: do()
         )
-        self.handover.attach(ViewManager(), self._forget)
+        self.tables = Tables(self)
+        self.handover.attach(self.tables, self._forget)
         self.is_up, self.is_stopped, self.has_joined = True, False, False
 
     def kill(self) -> None:
@@ -269,5 +305,6 @@ class Server:
                     lambda to: to._in_doubt(table, marker, known.epoch, SETTLED),
                 )
             return
+        self.tables.names.add(table)
         now_s = self.lake.clock.monotonic()
         self.lake.under_way.append(UnderWay(self, table, marker, now_s, block))

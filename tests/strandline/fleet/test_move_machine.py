@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -15,8 +17,10 @@ from hypothesis.stateful import (
 )
 
 from strandline.fleet.changes import plan_move, undo_move
+from strandline.fleet.mounts import MoveState
 from strandline.fleet.records import read_fleet, read_moved
 from strandline.fleet.roster import DEAD_S
+from strandline.fleet.state.base import Op, Put
 from tests.strandline.fleet.memory_state import MemoryState
 from tests.strandline.fleet.moving_fleet import SURE_S, TABLES, Lake, Server
 from timeline.errors import ConfigError
@@ -30,9 +34,10 @@ FAULTS = (
     "cut off",
     "cut all off",
     "no disk",
-    "undo",
 )
-PATHS = ("/lake/hot/t", "/lake/hot")
+PATHS = ("/lake/hot/t", "/lake/hot/a", "/lake/hot")
+MOVING = TABLES[:2]
+"""Tables below ``PATHS``: the leader's, which knows of a flip at once, and the other server's."""
 
 
 class MoveMachine(RuleBasedStateMachine):
@@ -50,8 +55,9 @@ class MoveMachine(RuleBasedStateMachine):
         assert len(read_fleet(self.operator).fleet.seats) == 4
         self.ordered: set[int] = set()
         self.allowed: list[str] = []
+        self.rounds = 0
 
-    @initialize(allowed=st.lists(st.sampled_from(FAULTS), max_size=2, unique=True))
+    @initialize(allowed=st.lists(st.sampled_from([*FAULTS, "undo"]), max_size=2, unique=True))
     def begin(self, allowed: list[str]) -> None:
         """Have few kinds of faults in a run, or none: else no move gets far."""
         self.allowed = allowed
@@ -74,22 +80,27 @@ class MoveMachine(RuleBasedStateMachine):
             self._all_step()
 
     @rule(
-        entries=st.lists(servers, min_size=1, max_size=4),
-        marker=st.sampled_from("xyz"),
-        until=st.sampled_from(["ended", "begun", "decided"]),
+        entries=st.lists(st.tuples(servers, st.sampled_from("xyXY")), min_size=1, max_size=6),
+        table=st.sampled_from(MOVING),
+        until=st.sampled_from(["ended", "ended", "begun", "decided"]),
     )
-    def create(self, entries: list[int], marker: str, until: str) -> None:
-        """Have clients ask servers, all for the same marker, and let the servers get so far."""
-        begun, decided = list(self.lake.under_way), list(self.lake.decided)
-        for at in entries:
-            self.lake.servers[at].create(TABLES[0], marker)
-        if until != "decided":
-            for each in [one for one in self.lake.decided if one not in decided]:
-                self.lake.decided.remove(each)
-                each()
-        if until == "ended":
-            for one in [each for each in self.lake.under_way if each not in begun]:
-                self.lake.finish(one)
+    def create(self, entries: list[tuple[int, str]], table: str, until: str) -> None:
+        """Have clients ask servers for markers, one after the other, and let these get so far.
+
+        Small letters are markers that nobody has asked for before, capitals those of the last time.
+        """
+        self.rounds += 1
+        for at, marker in entries:
+            begun, decided = list(self.lake.under_way), list(self.lake.decided)
+            name = f"{marker}{self.rounds}" if marker.islower() else f"{marker}{self.rounds - 1}"
+            self.lake.servers[at].create(table, name.lower())
+            if until != "decided":
+                for each in [one for one in self.lake.decided if one not in decided]:
+                    self.lake.decided.remove(each)
+                    each()
+            if until == "ended":
+                for one in [each for each in self.lake.under_way if each not in begun]:
+                    self.lake.finish(one)
 
     @rule(data=st.data())
     def go_on(self, data: st.DataObject) -> None:
@@ -119,6 +130,83 @@ class MoveMachine(RuleBasedStateMachine):
         assert move.number not in self.ordered
         self.ordered.add(move.number)
 
+    @rule(
+        path=st.sampled_from(PATHS),
+        state=st.sampled_from([MoveState.FLIPPED, MoveState.WARMING, MoveState.DROPPING]),
+        late=st.sets(servers, max_size=2),
+        stops=st.sampled_from([None, frozenset(range(5)), frozenset()]),
+    )
+    def reach(
+        self,
+        path: str,
+        state: MoveState,
+        late: set[int],
+        stops: frozenset[int] | None,
+    ) -> None:
+        """Order a move if there may be one; let all but late servers go on until they know a state.
+
+        The one that writes it may stop before, and others with it, until its lease ends.
+        """
+        self.order(path)
+        if stops is not None:
+            for at, server in enumerate(self.lake.servers):
+                server.state.before_write = partial(self._stop_before, state, at, stops)
+        for at in [*range(len(self.lake.servers))] * 6:
+            if any(move.state is state for move in read_fleet(self.operator).fleet.moves):
+                break
+            if at not in late:
+                self.lake.servers[at].step()
+                self.lake.servers[at].work()
+        self._write_at_once()
+        for at in set(range(len(self.lake.servers))) - late:
+            self.lake.servers[at].step()  # all but late ones know it
+
+    @rule(
+        path=st.sampled_from(PATHS),
+        late=st.sampled_from([1, 2, 3]),
+        table=st.sampled_from(MOVING),
+        order=st.permutations(range(5)),
+        dies=st.booleans(),
+    )
+    def contend(self, path: str, late: int, table: str, order: list[int], dies: bool) -> None:
+        """Have a move flip of which one server of the former group doesn't know.
+
+        Meanwhile clients ask all servers for the same two markers, an operator tries to undo the
+        move, and the leader may die.
+        """
+        for _ in range(3):
+            self._all_step()  # what is under way may end
+        group = "default" if late == 1 else "hot"
+        if read_fleet(self.operator).fleet.mounts.group(TABLES[0]) == group:
+            self.reach(path, MoveState.FLIPPED, {late}, None)
+        self.create([(at, marker) for marker in "xy" for at in order], table, "ended")
+        if read_fleet(self.operator).fleet.moves and all(
+            move.has_flipped for move in read_fleet(self.operator).fleet.moves
+        ):
+            self._undo()
+            if dies:
+                self.lake.servers[0].kill()
+                self.advance(int(DEAD_S) + 1, {late})
+                self._mend(0)
+
+    def _write_at_once(self) -> None:
+        for server in self.lake.servers:
+            server.state.before_write = lambda _: None
+
+    def _stop_before(
+        self, state: MoveState, at: int, silent: frozenset[int], ops: tuple[Op, ...]
+    ) -> None:
+        """Have a server that brings a move to a state stop before, until it counts as dead."""
+        brings = any(isinstance(op, Put) and state.name.encode() in op.value for op in ops)
+        server = self.lake.servers[at]
+        if not brings or server.is_stopped:
+            return
+        self._write_at_once()
+        self.lake.settle()
+        server.is_stopped = True
+        self.advance(int(DEAD_S) + 1, {*silent, at})
+        server.is_stopped = False
+
     @rule(seconds=st.sampled_from([1, 2, 11]), silent=st.sets(servers))
     def advance(self, seconds: int, silent: set[int]) -> None:
         """Let time pass; creations take less time than a server's doubt comes before its end."""
@@ -133,12 +221,12 @@ class MoveMachine(RuleBasedStateMachine):
                 if at not in silent:
                     server.step()
 
-    @precondition(lambda self: self.allowed)
+    @precondition(lambda self: set(self.allowed) & set(FAULTS))
     @rule(at=servers, data=st.data())
     def fault(self, at: int, data: st.DataObject) -> None:
-        """Have something happen to a server, or to the store, or an operator undo what moves."""
+        """Have something happen to a server, or to the store."""
         server = self.lake.servers[at]
-        fault = data.draw(st.sampled_from(self.allowed))
+        fault = data.draw(st.sampled_from([each for each in self.allowed if each in FAULTS]))
         if fault == "kill":
             server.kill()
         elif fault in ("die before a write", "die after a write"):
@@ -154,17 +242,24 @@ class MoveMachine(RuleBasedStateMachine):
         elif fault == "cut all off":
             for each in self.lake.servers:
                 each.state.is_away = True
-        elif fault == "undo":
-            self._undo()
         else:
             server.can_warm = False
 
+    @precondition(lambda self: "undo" in self.allowed)
+    @rule()
+    def undo(self) -> None:
+        """Have an operator undo what moves."""
+        self._undo()
+
     def _undo(self) -> None:
+        """Undo what moves, which is refused once it has flipped."""
         for move in read_fleet(self.operator).fleet.moves:
             try:
                 undo_move(self.operator, move.number, now_ms=0)
             except ConfigError:
                 assert move.has_flipped
+            else:
+                assert not move.has_flipped
 
     @precondition(lambda self: self.allowed)
     @rule(mended=st.lists(servers, min_size=1, max_size=6))
@@ -188,10 +283,18 @@ class MoveMachine(RuleBasedStateMachine):
         assert all(times == 1 for times in self.lake.told_new.values()), self.lake.told_new
 
     @invariant()
+    def what_a_server_writes_is_fenced_by_its_lease(self) -> None:
+        assert self.lake.place.unfenced == []
+
+    @invariant()
+    def tables_are_closed_once_all_of_the_source_know(self) -> None:
+        assert set(self.lake.closed_in) <= {MoveState.DROPPING.name}
+
+    @invariant()
     def a_table_has_one_move(self) -> None:
         moves = read_fleet(self.operator).fleet.moves
         for table in TABLES:
-            assert sum(move.prefix in (table, table.rpartition("/")[0]) for move in moves) <= 1
+            assert sum(move.overlaps(table) for move in moves) <= 1
 
     def teardown(self) -> None:
         """Once all faults are over, every move ends, and each was remembered once."""
@@ -205,6 +308,9 @@ class MoveMachine(RuleBasedStateMachine):
         found, (ended, _) = read_fleet(self.operator), read_moved(self.operator)
         assert found.fleet.moves == ()
         assert sorted(move.number for move in ended) == sorted(self.ordered)
+        for move in ended:
+            has_flipped = MoveState.FLIPPED.name in dict(move.began)
+            assert move.state is (MoveState.DONE if has_flipped else MoveState.UNDONE), move
         groups = {server.current.known.group(TABLES[0]) for server in self.lake.servers}
         assert len(groups) == 1, "all know the same"
         for at in range(len(self.lake.servers)):
@@ -217,4 +323,4 @@ class MoveMachine(RuleBasedStateMachine):
 
 @pytest.mark.property
 def test_every_move_ends_and_no_marker_is_new_twice() -> None:
-    run_state_machine_as_test(MoveMachine, settings=settings(stateful_step_count=30))
+    run_state_machine_as_test(MoveMachine, settings=settings(stateful_step_count=20))

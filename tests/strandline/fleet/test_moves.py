@@ -33,7 +33,7 @@ from strandline.fleet.records import (
     read_moved,
 )
 from strandline.fleet.seats import Fleet, HeldSeat, Member
-from strandline.fleet.state.base import Put
+from strandline.fleet.state.base import Op, Put
 from tests.strandline.fleet.moving_fleet import Lake, Server
 from timeline.errors import ConfigError, FleetError
 
@@ -348,6 +348,87 @@ def test_a_leader_that_dies_at_a_write_leaves_a_log_that_ends(
     assert [state for state, _ in servers.ended()] == [expected]
     assert servers.group() == ("hot" if expected == "DONE" else "default")
     assert servers.moves() == []
+
+
+@pytest.mark.parametrize("silent", [False, True], ids=["others", "nobody else"])
+@pytest.mark.parametrize("write", range(4))
+def test_a_leader_that_stops_before_a_write_does_not_write_it(
+    servers: Servers, write: int, silent: bool
+) -> None:
+    """It goes on once it counts as dead, which it can't know."""
+    a, first = servers.a, servers.a.state.writes
+
+    def stops(_: tuple[Op, ...]) -> None:
+        if a.state.writes == first + write:
+            a.state.before_write = lambda _: None
+            a.is_stopped = True
+            for _ in range(12):
+                servers.lake.clock.advance(1_000)
+                for server in () if silent else (servers.b, servers.c):
+                    server.step()
+                    server.work()
+            a.is_stopped = False
+
+    a.state.before_write = stops
+    servers.state = servers.b.state
+    servers.order()
+    servers.run(2 * ROUNDS)
+    assert servers.lake.place.unfenced == []
+    assert servers.moves() == []
+    expected = "UNDONE" if write == 1 else "DONE"
+    assert [state for state, _ in servers.ended()] == [expected]
+    assert servers.group() == ("hot" if expected == "DONE" else "default")
+
+
+FAULTS = ("killed", "stopped", "cut off")
+
+
+@pytest.mark.property
+@pytest.mark.parametrize("state", ["PLANNED", "WARMING", "FLIPPED", "DROPPING"])
+@pytest.mark.parametrize("who", ["leader", "source", "destination", "router"])
+@pytest.mark.parametrize("fault", FAULTS)
+def test_whatever_happens_to_a_server_at_any_step_the_move_ends(
+    servers: Servers, state: str, who: str, fault: str
+) -> None:
+    lake, a, b, c = servers.lake, servers.a, servers.b, servers.c
+    router = Server(lake, "r", "")
+    servers.run(3)
+    server = {"leader": a, "source": b, "destination": c, "router": router}[who]
+    servers.state = (b if server is a else a).state
+    servers.order()
+    for _ in range(ROUNDS):
+        for each in lake.servers:
+            if servers.moves() != [state]:
+                each.step()
+                each.work()
+    assert servers.moves() == [state]
+    if fault == "killed":
+        server.kill()
+    server.is_stopped, server.state.is_away = fault == "stopped", fault == "cut off"
+    for number in range(14):
+        servers.run(1)
+        for each in lake.servers:
+            each.create(T, f"x{number}")
+            lake.settle()
+    server.is_stopped, server.state.is_away = False, False
+    held, server.held = server.held, []
+    for do in held:
+        do()
+    if not server.is_up:
+        server.start()
+    servers.run(2 * ROUNDS)
+    assert servers.moves() == []
+    (ended,) = servers.ended()
+    groups = {"DONE": "hot", "UNDONE": "default"}
+    assert servers.group() == groups[ended[0]]
+    assert {each.current.known.group(T) for each in lake.servers} == {servers.group()}
+    for each in lake.servers:
+        each.create(T, "last")
+        lake.settle()
+    assert lake.told_new[T, "last"] == 1
+    assert set(lake.told_new.values()) == {1}, "no marker is new twice"
+    assert lake.place.unfenced == []
+    assert set(lake.closed_in) <= {"DROPPING"}
 
 
 def test_a_destination_that_fails_or_ends_has_the_move_undone(servers: Servers) -> None:

@@ -143,6 +143,7 @@ def test_bodies_count_together_until_they_are_dropped() -> None:
     asyncio.run(play())
 
 
+@pytest.mark.property
 def test_a_body_in_tiny_chunks_takes_the_memory_that_is_counted() -> None:
     async def play() -> None:
         received = Received()
@@ -196,6 +197,7 @@ def test_half_a_body_no_longer_counts_once(how: str) -> None:
     asyncio.run(play())
 
 
+@pytest.mark.property
 def test_an_answer_that_comes_drop_by_drop_is_late() -> None:
     async def play() -> None:
         received = Received()

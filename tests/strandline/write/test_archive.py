@@ -155,6 +155,7 @@ def test_without_the_lock_nothing_is_archived_nor_cleaned(tmp_path: Path):
         assert c.archive().instants
 
 
+@pytest.mark.property
 def test_it_is_left_out_if_it_is_not_automatic(tmp_path: Path):
     with client(tmp_path / "t", archive__automatic="false", **OPTIONS) as c:
         for n in range(8):

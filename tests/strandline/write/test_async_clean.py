@@ -177,6 +177,7 @@ def test_writes_that_are_faster_than_a_clean_wait_for_one_after_the_other(base: 
 # Failures.
 
 
+@pytest.mark.property
 def test_a_failure_does_not_fail_a_write_and_is_told_and_made_good(
     base: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -40,6 +40,7 @@ def names(base):
     return {each["name"] for each in reader.rows(base)}
 
 
+@pytest.mark.property
 def test_another_writers_rows_are_built_upon(base, running):
     with client(base) as other:
         upsert(other, 4, "b")

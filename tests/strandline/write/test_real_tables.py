@@ -29,6 +29,7 @@ TABLES = [
     and golden.info(name)["table_type"] == "cow"
     and not name.startswith(("replace", "rollback"))  # those have a pending commit of Hudi's
 ]
+TABLES += ["mor_basic_v6", "mor_basic_v6_h0150", "savepoint_mor_v6", "walkdev_mor_v6"]
 
 
 @pytest.mark.parametrize("scenario", TABLES)
@@ -64,6 +65,63 @@ def paths_deleted(base, rollback, meta):
         for each in meta.read(rollback).partition_metadata.values()
         for path in each.success_delete_files
     }
+
+
+FAILED_DELTAS = [
+    (name, step) for name in ("rollback_mor_v6", "rollback_mor_v6_h0150") for step in (2, 7)
+]
+
+
+def with_final_logs(base, name, folder):
+    """Give logs, which are rebuilt without content, that of the table's last step."""
+    final = golden.build_final(name, folder)
+    for path in base.rglob(".*.log.*"):
+        kept = final / path.relative_to(base)
+        if kept.is_file() and path.stat().st_size == kept.stat().st_size:
+            path.write_bytes(kept.read_bytes())
+
+
+@pytest.mark.parametrize(("name", "step"), FAILED_DELTAS)
+def test_commands_go_to_the_logs_to_which_hudi_appends_them(name, step, tmp_path):
+    base = golden.build(name, step, tmp_path / "t")
+    with_final_logs(base, name, tmp_path / "final")
+    meta = TableMetaClient.open(LocalStorage(str(base)))
+    (pending,) = meta.active_timeline().pending()
+    undone = repair(meta)
+    ours = meta.read(meta.active_timeline().find(undone[pending.requested_time]))
+    later = TableMetaClient.open(golden.GoldenStorage(name, step + 1))
+    (theirs,) = [
+        metadata
+        for instant in later.active_timeline()
+        if instant.action == "rollback"
+        and (metadata := later.read(instant)).commits_rollback == (pending.requested_time,)
+    ]
+    assert commanded(ours) == commanded(theirs)
+    if step == 2:  # without markers Hudi doesn't name them
+        assert left(ours) == left(theirs)
+    # A second one finds nothing to do.
+    assert repair(meta) == {}
+
+
+def repair(meta):
+    clock = ManualClock(LATER_MS)
+    times = TimeGenerator(clock, meta.config.timezone)
+    rollbacks = Rollbacks(meta, times, clock, TableLock(), RollbackPolicy(foreign=True))
+    return rollbacks.repair(meta.active_timeline())
+
+
+def commanded(metadata):
+    """Return the slices and versions of the logs with a rollback's commands, by partition."""
+    parts = metadata.partition_metadata.items()
+    names = ((p, path.rpartition("/")[2]) for p, done in parts for path in done.rollback_log_files)
+    return {(partition, name.rpartition("_")[0]) for partition, name in names}
+
+
+def left(metadata):
+    """Return the logs that a rollback left, by partition."""
+    parts = metadata.partition_metadata.items()
+    found = {p: done.log_files_from_failed_commit for p, done in parts}
+    return {p: {path.rpartition("/")[2] for path in logs} for p, logs in found.items() if logs}
 
 
 @pytest.mark.parametrize(("name", "step"), FAILED)

@@ -124,6 +124,7 @@ def test_no_file_has_a_name_and_none_is_left(version, tmp_path):
     assert in_use(tmp_path) == []
 
 
+@pytest.mark.property
 def test_a_reader_that_is_dropped_leaves_no_file(tmp_path):
     batches, _ = stream(logged().storage, budget=LogBudget(0, str(tmp_path)))
     next(batches)

@@ -161,6 +161,7 @@ NOT_MERGED = [
 ]
 
 
+@pytest.mark.property
 def test_tables_whose_logs_can_not_be_merged(subtests):
     for properties, message in NOT_MERGED:
         with subtests.test(properties=properties):

@@ -78,6 +78,7 @@ def test_what_was_added_is_always_found(keys, dynamic, entries, most):
     assert all(key in reader for key in keys)
 
 
+@pytest.mark.property
 def test_hardly_anything_else_is_found():
     bloom = filled([f"key-{i}" for i in range(2000)], 2000, 1e-3)
     reader = BloomReader(bloom.to_base64(), bloom.type_code)

@@ -257,6 +257,43 @@ def test_a_scraper_that_asks_for_openmetrics_gets_it(server: ServiceServer) -> N
     assert {each.name for each in open_metrics(answer.body.decode())} >= {"strandline_syncs"}
 
 
+def test_a_scraper_that_asks_for_what_nobody_knows_gets_text(
+    server: ServiceServer, subtests: pytest.Subtests
+) -> None:
+    with HttpClient(server.port) as client:
+        for accept in (
+            "application/openmetrics-text; version=x; escaping=foo",
+            'text/plain; version="1.0.0',
+            "text/plain; version=",
+            "application/openmetrics-text; version=9999999999",
+            ";;=;,,",
+            "a" * 5000,
+        ):
+            with subtests.test(accept=accept[:60]):
+                answer = client.request("GET", METRICS_PATH, headers={"Accept": accept})
+                assert answer.status == 200
+                assert b"strandline_ready 1.0" in answer.body
+
+
+def test_labels_of_strange_paths_are_read_as_they_are(tmp_path: Path) -> None:
+    """By readers of both formats; ``promtool`` reads them, too."""
+    names = ['quo"te', "back\\slash", "new\nline", "{a=b}", "other", "ünï☃", "cr\r", "\x1b[31m"]
+    names.append("x" * 250)
+    for name in names:
+        SmallTable(LocalStorage(f"{tmp_path}/{name}")).write(("p=1", "a-0"))
+    accept = {"Accept": "application/openmetrics-text; version=1.0.0"}
+    with serving(str(tmp_path)) as server, HttpClient(server.port) as client:
+        for name in names:
+            asked = {"basepath": f"{tmp_path}/{name}", "partition": "p=1"}
+            assert client.request("GET", LATEST, asked).status == 200
+        text = client.request("GET", METRICS_PATH).body.decode()
+        of_open_metrics = client.request("GET", METRICS_PATH, headers=accept).body.decode()
+    for families in (text_string_to_metric_families(text), open_metrics(of_open_metrics)):
+        (snapshots,) = [each for each in families if each.name == "strandline_snapshots"]
+        found = {sample.labels["table"] for sample in snapshots.samples}
+        assert found == {f"file://{tmp_path}/{name}" for name in names}
+
+
 def test_it_needs_the_token_or_a_network_with_that_right(subtests: pytest.Subtests) -> None:
     for networks, metrics, status in [
         ("", 401, 401),

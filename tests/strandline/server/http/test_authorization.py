@@ -113,13 +113,43 @@ def test_its_text_names_the_admitted_clients():
     assert str(admission) == "bearers of the token, 10.0.0.0/8 (reads), fd00::/8"
 
 
-def test_a_token_file_holds_one_word(tmp_path):
+def test_a_second_token_is_admitted_too():
+    admission = Admission("abc", other_token="def")
+    assert admission.bears_token(b"Bearer abc")
+    assert admission.bears_token(b"Bearer def")
+    assert not admission.bears_token(b"Bearer abcdef")
+    assert admission.tokens == ("abc", "def")
+    assert admission.renew(("def", "ghi"))
+    assert not admission.renew(("def", "ghi"))
+    assert [admission.bears_token(b"Bearer " + t) for t in (b"abc", b"def", b"ghi")] == [
+        *(False, True, True)
+    ]
+    assert admission.renew(("ghi",))
+    assert not admission.bears_token(b"Bearer def")
+
+
+@pytest.mark.parametrize(
+    ("content", "tokens"),
+    [
+        (" s3cret\n", ("s3cret",)),
+        ("a\n b \n", ("a", "b")),
+        ("a\r\nb\r\n", ("a", "b")),
+        ("\na\na\n\n", ("a",)),
+    ],
+)
+def test_a_token_file_holds_one_word_or_two_on_a_line_each(tmp_path, content, tokens):
     path = tmp_path / "token"
-    path.write_text(" s3cret\n")
-    assert read_token_file(str(path)) == "s3cret"
+    path.write_text(content)
+    assert read_token_file(str(path)) == tokens
 
 
-@pytest.mark.parametrize("content", [b"", b"  \n", b"two words", b"\xc3\xa9"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(b"", b"  \n", b"two words", b"\xc3\xa9", b"a\nb\nc\n", b"a\n\nb\n", b"a\nb c\n"),
+        *(b"a\x00\n", b"x" * (1 << 20)),
+    ],
+)
 def test_another_content_is_refused_without_showing_it(tmp_path, content):
     path = tmp_path / "token"
     path.write_bytes(content)

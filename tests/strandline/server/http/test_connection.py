@@ -121,6 +121,7 @@ def test_an_unread_body_does_no_harm(hot: ServiceServer) -> None:
         assert wire.ask(asked(target)) == expected
 
 
+@pytest.mark.property
 def test_a_query_of_a_mebibyte_is_taken(hot: ServiceServer) -> None:
     partitions = "[" + ",".join(f'"{n:08d}"' for n in range(70_000)) + "]"
     query = urlencode({**params(), "partitions": partitions})

@@ -157,6 +157,7 @@ def test_a_partial_answer_to_http_1_0_is_reset() -> None:
     asyncio.run(serve())
 
 
+@pytest.mark.property
 def test_clients_that_do_not_read_block_no_other() -> None:
     hot = BigAnswers()
     with serving(TABLES.root, opener=TABLES, hot=hot, threads=1) as server, ExitStack() as stack:

@@ -104,6 +104,7 @@ def test_a_second_caller_gets_its_partitions_after_the_first_disconnects() -> No
         assert set(storage.listed) == set(NAMES[:20])
 
 
+@pytest.mark.property
 def test_more_partitions_than_allowed_are_refused_in_a_line() -> None:
     route = BY_NAME["load_partitions"]
     most = json.dumps(["p"] * MOST_PARTITIONS)

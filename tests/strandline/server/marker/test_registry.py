@@ -267,6 +267,7 @@ def test_without_a_thread_the_next_marker_tries_again(base: Path) -> None:
     assert second.result(0)
 
 
+@pytest.mark.property
 def test_a_table_that_hangs_holds_up_the_markers_of_no_other(
     base: Path, tables: Tables, service: MarkerService
 ) -> None:

@@ -16,6 +16,7 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -25,7 +26,7 @@ from strandline.__main__ import main
 from strandline.settings.command_line import FLAGS
 from strandline.settings.setting import REFUSAL_CHARACTERS
 from strandline.settings.sources import ServeSettings
-from tests.kit.concurrency.patience import PATIENCE_S
+from tests.kit.concurrency.patience import PATIENCE_S, pause
 from tests.kit.servers.serve_process import environment
 from tests.kit.tables import golden
 from timeline.errors import StrandlineError
@@ -286,6 +287,41 @@ def test_the_command_serves_until_a_signal(tmp_path: Path, number: signal.Signal
         assert rest.endswith(" INFO strandline.cli.serve: stopped\n")
         assert "Traceback" not in rest
         assert "s3cret" not in rest
+
+
+@pytest.mark.property
+@pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
+def test_a_service_that_drains_answers_while_its_probes_fail(
+    tmp_path: Path, second: signal.Signals
+) -> None:
+    """A second signal ends it; in the other cases of this file nothing is drained."""
+    base = golden.build("cow_basic_v9", 7, tmp_path / "lake" / "t")
+    lake = str(tmp_path / "lake")
+    options = ("--root", lake, "--port", "0", "--no-token", "--drain", "3600")
+    with Serving(*options) as serving:
+        assert json.loads(serving.get("/readyz"))["ok"]
+        serving.process.send_signal(signal.SIGTERM)
+        for path in ("/readyz", "/healthz"):
+            while (answer := probe(serving, path))[0] == 200:
+                pause()
+            assert answer == (503, {"ok": False, "reasons": ["the service is stopping"]})
+        assert serving.get(f"{LAST_INSTANT}?basepath={base}")
+        assert serving.get("/") == b"Hello Hudi"
+        assert serving.end(second).endswith(" INFO strandline.cli.serve: stopped\n")
+
+
+@pytest.mark.property
+def test_draining_ends(tmp_path: Path) -> None:
+    options = ("--root", str(tmp_path), "--port", "0", "--no-token", "--drain", "0.2")
+    with Serving(*options) as serving:
+        assert serving.end().endswith(" INFO strandline.cli.serve: stopped\n")
+
+
+def probe(serving: Serving, path: str) -> tuple[int, Any]:
+    try:
+        return 200, json.loads(serving.get(path))
+    except urllib.error.HTTPError as error:
+        return error.code, json.loads(error.read())
 
 
 @pytest.mark.property

@@ -1,7 +1,8 @@
-"""SIGHUP has a service read token, certificate, roots and log level again."""
+"""SIGHUP has a service read token, certificate, roots, limits and log level again."""
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import signal
@@ -15,16 +16,19 @@ from pathlib import Path
 import pytest
 
 from executor_proxy.http import HttpSession
+from executor_proxy.seat_ring import Layout
 from strandline.cli.serve import Reload
 from strandline.server.http.limits import LEAST_CONNECTIONS, RESERVED_FILES
 from strandline.server.http.server import ServiceServer
 from strandline.server.http.server_options import ServerOptions
 from strandline.server.log_format import LogWriter, TextFormatter
 from strandline.server.process.composition_root import Parts
+from strandline.server.process.fleet_part import FleetOptions, FleetPart
 from strandline.server.process.options import PartsOptions
 from strandline.settings.sources import ServeSettings
 from tests.kit.concurrency.patience import PATIENCE_S, pause
-from tests.kit.servers.live_service import running
+from tests.kit.servers.free_port import free_port
+from tests.kit.servers.live_service import HttpClient, running
 from tests.kit.servers.serve_process import environment
 from tests.kit.tables import golden
 from tests.strandline.server.process.test_command import LAST_INSTANT, Serving
@@ -88,7 +92,8 @@ def test_what_is_changed_takes_effect_and_what_is_wrong_does_not(tmp_path: Path)
         place.write(["two", "late"], **{"log.level": "WARNING"})
         said, _ = reloaded(serving)
         assert said == (
-            f"kept as before: token file {place.token}: it must hold one word of printable ASCII;"
+            f"kept as before: token file {place.token}: it must hold one word of printable ASCII,"
+            " or two on a line each;"
             f" root {tmp_path}/two is served; root {tmp_path}/late is served once it is there;"
             f" root {tmp_path}/one isn't served any more; the log level is WARNING"
         )
@@ -106,6 +111,30 @@ def test_what_is_changed_takes_effect_and_what_is_wrong_does_not(tmp_path: Path)
 
 
 @pytest.mark.property
+def test_limits_are_read_again(tmp_path: Path) -> None:
+    """Those of open connections, too; a value that isn't allowed changes nothing."""
+    place = Place(tmp_path)
+    with (
+        Serving("--config", str(place.config), "--port", "0") as serving,
+        HttpClient(int(serving.url.rpartition(":")[2]), "first") as client,
+    ):
+        headers = {f"X-{number}": "x" for number in range(30)}
+        assert client.request("GET", "/healthz", headers=headers).status == 200
+        added = "\nstrandline.service.header.max.count=20\nstrandline.service.keep.alive.secs=7"
+        place.config.write_text(place.config.read_text() + added)
+        assert reloaded(serving)[0] == (
+            "strandline.service.header.max.count is 20; strandline.service.keep.alive.secs is 7"
+        )
+        assert client.request("GET", "/healthz", headers=headers).status == 431
+        shown = json.loads(serving.get(STATUS, "first"))["settings"]
+        assert shown["strandline.service.header.max.count"]["value"] == "20"
+        assert reloaded(serving)[0] == "nothing has changed"
+        place.config.write_text(place.config.read_text().replace("count=20", "count=2"))
+        assert reloaded(serving)[0].startswith("nothing is read again: ")
+        assert client.request("GET", "/healthz", headers=headers).status == 431
+
+
+@pytest.mark.property
 def test_under_nohup_the_signal_has_no_effect(tmp_path: Path) -> None:
     place = Place(tmp_path)
     config = str(place.config)
@@ -116,7 +145,7 @@ def test_under_nohup_the_signal_has_no_effect(tmp_path: Path) -> None:
         assert "SIGHUP" not in serving.end()
 
 
-def test_in_a_fleet_neither_token_nor_roots_change(tmp_path: Path) -> None:
+def test_in_a_fleet_neither_roots_nor_the_token_alone_change(tmp_path: Path) -> None:
     place, level = Place(tmp_path), {"log.level": logging.getLevelName(logging.getLogger().level)}
     place.write(["one"], **level)
     given = {"config": str(place.config)}
@@ -125,8 +154,11 @@ def test_in_a_fleet_neither_token_nor_roots_change(tmp_path: Path) -> None:
     server = ServiceServer(parts, ServerOptions())
     reading, writing = os.pipe()
     log = LogWriter(writing, TextFormatter())
-    with running(server):
-        reload = Reload(given, settings, parts, server, log, is_in_fleet=True)
+    with running(server), ExitStack() as stack:
+        options = FleetOptions(f"sqlite://{tmp_path}/fleet.db", server.url, Layout())
+        fleet = FleetPart(options, ["first"], [f"{tmp_path}/one"])
+        stack.callback(fleet.close)
+        reload = Reload(given, settings, parts, server, log, fleet)
         reload.run()
         place.token.write_text("second\n")
         place.write(["one", "two"], **level)
@@ -138,10 +170,57 @@ def test_in_a_fleet_neither_token_nor_roots_change(tmp_path: Path) -> None:
         assert read.read().splitlines() == [
             "SIGHUP: nothing has changed",
             f"SIGHUP: kept as before: the token in {place.token}: all servers of a fleet have the"
-            f" same; kept as before: roots {tmp_path}/one, {tmp_path}/two: all servers of a group"
-            " have the same",
+            " same; allowed: a second one below it, at all servers; then the two in the other"
+            f" order; then the second alone; kept as before: roots {tmp_path}/one, {tmp_path}/two:"
+            " all servers of a group have the same",
         ]
     assert parts.admission.bears_token(b"Bearer first")
+
+
+@pytest.mark.property
+def test_a_fleet_changes_its_token_without_a_stop(tmp_path: Path) -> None:
+    """Server after server, three times; requests are passed on between any two steps."""
+    place = Place(tmp_path)
+    place.write(["one"])
+    table = {"basepath": f"{tmp_path}/one/t"}
+    with ExitStack() as stack:
+        servers = []
+        for _ in range(2):
+            url = f"http://127.0.0.1:{free_port()}"
+            options = ("--fleet", f"sqlite://{tmp_path}/fleet.db", "--advertise", url)
+            port = url.rpartition(":")[2]
+            config = ("--config", str(place.config), "--port", port, "--fleet-heartbeat", "0.3")
+            servers.append(stack.enter_context(Serving(*options, *config, "--fleet-dead", "3")))
+
+        def members(serving: Serving, token: str) -> list[int | None]:
+            found = json.loads(serving.get(STATUS, token))["fleet"]["members"]
+            return [each["seat"] for each in found if each["ready"]]
+
+        def check(*tokens: str) -> None:
+            for token in tokens:
+                for serving in servers:
+                    while members(serving, token) != [0, 1]:
+                        pause()
+                    assert HttpSession(serving.url, token).get(LAST_INSTANT, table)
+            forwarded = [json.loads(each.get(STATUS, tokens[0]))["forwarded"] for each in servers]
+            assert sum(each.get("answered", 0) for each in forwarded) > 0
+            assert sum(each.get("refused", 0) for each in forwarded) == 0
+
+        check("first")
+        for text, said, tokens in (
+            ("first\nsecond\n", "the second token has changed", ("first",)),
+            ("second\nfirst\n", "the token has changed", ("first", "second")),
+            ("second\n", "the second token has changed", ("second",)),
+        ):
+            place.token.write_text(text)
+            for serving in servers:
+                told, lines = reloaded(serving)
+                assert told == said
+                assert not any("another token" in line for line in lines)
+                check(*tokens)
+        for serving in servers:
+            assert not is_served(serving, tmp_path / "one" / "t", "first")
+            assert "another token" not in serving.end()
 
 
 def with_files(most: int, *arguments: str) -> list[str]:

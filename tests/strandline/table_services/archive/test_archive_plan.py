@@ -173,6 +173,15 @@ def test_a_maximum_that_is_not_greater_is_refused():
         ArchiveSettings.of(Settings.parse(given, settings_of(ArchiveSettings)))
 
 
+def test_rollbacks_before_the_last_archived_write_go_though_cleans_were_earlier():
+    """In a merge-on-read table Hudi takes archived logs that are younger than one for pending."""
+    between = [Instant(times(n)[:-1] + "5", ROLLBACK, State.COMPLETED, "1") for n in (10, 20, 30)]
+    writes = [at(n, DELTA_COMMIT) for n in range(10, 110, 10)]
+    clean = Instant(times(11), CLEAN, State.COMPLETED, times(12))
+    found = to_archive(Timeline.of([*writes, *between, clean]), SETTINGS, layout=2)
+    assert numbers(found) == [10, 11, 15, 20, 25, 30, 35, 40, 50, 60]
+
+
 ACTIONS = st.sampled_from([COMMIT, REPLACE_COMMIT, CLEAN, ROLLBACK, SAVEPOINT])
 HISTORIES = st.lists(st.tuples(ACTIONS, st.sampled_from(State)), min_size=8, max_size=60)
 

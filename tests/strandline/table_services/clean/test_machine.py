@@ -19,7 +19,6 @@ from strandline.read.state.reader_lease import Lease, Leases, held_from
 from strandline.read.state.slice_source import ListedSlices
 from strandline.table_services.archive.policy import ArchiveSettings
 from strandline.table_services.archive.run import Archiver
-from strandline.table_services.clean.plan import file_sizes
 from strandline.table_services.clean.policy import NO_LIMIT, POLICIES, CleanSettings
 from strandline.table_services.clean.preview import preview, why
 from strandline.table_services.clean.run import Cleaner
@@ -469,7 +468,7 @@ class CleaningMachine(ActingMachine):
         found = {
             f"{each.partition}/{name}"
             for each in ListedSlices(table.meta).slices(None, time)
-            for name in file_sizes(each)
+            for name in each.sizes
         }
         there = self.files_there()
         read = naive.read_at(table, time) - naive.under_way(table)

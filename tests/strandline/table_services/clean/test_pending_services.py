@@ -16,6 +16,7 @@ from strandline.table_services.clean.policy import (
 )
 from strandline.table_services.clean.preview import why
 from strandline.table_services.clean.run import Cleaner
+from tests.kit.short_runs import quick_runs
 from tests.kit.tables.model import services, writes
 from tests.kit.tables.model.table import ModelTable, Write
 from tests.strandline.table_services.clean import naive
@@ -83,7 +84,7 @@ class Replaced:
         return any(i.requested_time == self.replacing for i in timeline)
 
 
-@pytest.mark.parametrize("version", [6, 9])
+@pytest.mark.parametrize("version", quick_runs([9], [6, 9]))
 @pytest.mark.parametrize("service", SERVICES)
 @pytest.mark.parametrize("policy", POLICIES)
 def test_what_a_pending_service_reads_stays_in_replaced_groups_until_it_ends(

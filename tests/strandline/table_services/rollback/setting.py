@@ -27,9 +27,10 @@ class Setting:
         waited: Seconds waited in all.
     """
 
-    def __init__(self, storage, version=9) -> None:
+    def __init__(self, storage, version=9, **options) -> None:
         self.storage = storage
-        with client(storage.base_path, storage, write__table__version=version) as c:
+        named = {"write__table__version": version, **options}
+        with client(storage.base_path, storage, **named) as c:
             c.upsert(table(row("old")))
         self.meta = TableMetaClient.open(storage)
         self.clock = ManualClock(SystemClock().now_ms())

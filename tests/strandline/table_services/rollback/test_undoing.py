@@ -7,7 +7,7 @@ import json
 import pytest
 
 from strandline.commit.others_heartbeats import heartbeat_path
-from strandline.table_services.rollback.plan import plan_rollback, reported_paths
+from strandline.table_services.rollback.plan import plan_rollback, reported_files
 from tests.kit.storage.hooked_storage import HookedStorage
 from tests.kit.tables import reader
 from tests.strandline.write.tables import client, row, table
@@ -93,7 +93,7 @@ def test_a_commit_whose_basis_was_rolled_back_is_not_completed(base):
         if kind == "create" and path.endswith(".inflight") and not done:
             meta = TableMetaClient.open(LocalStorage(str(base)))
             target = meta.active_timeline().find(newest)
-            plan = plan_rollback(target, reported_paths(meta.read(target)), str(base))
+            plan = plan_rollback(target, reported_files(meta.read(target)), str(base))
             time = TimeGenerator(SystemClock(), meta.config.timezone).next()
             done.append(meta.create_requested(ROLLBACK, time, plan))
             meta.transition_to_inflight(done[0])

@@ -72,7 +72,7 @@ class Three:
         execution = self.execution()
         inflight = execution._decided(self.rollback)
         if inflight is not None:
-            execution._undo(self.plan.instant_to_rollback, self.commit, (self.path,))
+            execution._undo(inflight, self.plan, self.commit)
             execution._complete(inflight, self.plan, 0)
         return inflight
 

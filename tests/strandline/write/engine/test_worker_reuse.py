@@ -79,6 +79,7 @@ def test_objects_are_frozen_once(unfrozen):
     assert len(later) == 1000
 
 
+@pytest.mark.property
 def test_a_process_is_prepared_after_the_last_row_or_an_error(archive, tmp_path, unfrozen):
     def rows():
         yield 1
@@ -98,6 +99,7 @@ def doubled(numbers):
         yield 2 * number
 
 
+@pytest.mark.property
 def test_a_function_is_unpickled_when_its_first_row_comes(tmp_path, unfrozen):
     task = InWorker(pickle.dumps(doubled), lambda: str(tmp_path))
     assert list(task(iter([1, 2, 3]))) == [2, 4, 6]

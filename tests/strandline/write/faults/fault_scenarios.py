@@ -270,6 +270,7 @@ COMPACTION = Scenario(
 FAILED = broken_off(UPSERT, ".commit")
 HALF_ROLLED_BACK = broken_off(ROLLBACK, ".rollback.inflight")
 VERSION_6 = {"write__table__version": 6}
+LOGS_6 = {**LOGS, **VERSION_6}
 TINY_LOGS = {**LOGS, "logfile__max__size": 1, "logfile__data__block__format": "parquet"}
 """Each block is in a log of its own."""
 
@@ -389,6 +390,31 @@ SCENARIOS = {
     ),
     "compaction after a planned one": replace(
         COMPACTION, prepare=broken_off(COMPACTION, ".compaction.inflight"), effects=CRASHES
+    ),
+    # A rollback appends commands to logs, which stay.
+    "upsert, logs, version 6": replace(UPSERT, options=LOGS_6),
+    "flagged deletes, tiny logs, version 6": replace(
+        UPSERT,
+        write=lambda c, look: c.upsert(_FLAGGED),
+        options={**TINY_LOGS, **VERSION_6},
+        effects=CRASHES,
+    ),
+    "upsert after a failed write, logs, version 6": replace(
+        UPSERT, prepare=broken_off(replace(UPSERT, options=LOGS_6), ".deltacommit"), options=LOGS_6
+    ),
+    "rollback of a delta commit, version 6": replace(ROLLBACK, options=LOGS_6),
+    "upsert and clean, logs, version 6": Scenario(
+        four_commits,
+        lambda c, look: c.upsert(table(row("a", ts=9), row("c", "us", ts=9))),
+        {**CLEAN, **LOGS_6},
+        effects=CRASHES[:2],
+    ),
+    "compaction, version 6": replace(COMPACTION, options=LOGS_6, effects=CRASHES),
+    "compaction after a failed one, version 6": replace(
+        COMPACTION,
+        prepare=broken_off(replace(COMPACTION, options=LOGS_6), ".commit"),
+        options=LOGS_6,
+        effects=CRASHES[:2],
     ),
     "upsert, version 6": replace(UPSERT, options=VERSION_6, effects=CRASHES),
     "overwrite, version 6": replace(OVERWRITE, options=VERSION_6, effects=CRASHES),

@@ -17,12 +17,20 @@ from typing import Any
 
 import pytest
 
+from strandline.records.meta_fields import IS_DELETED
 from tests.kit.concurrency.manual_clock import LaterClock
 from tests.kit.servers.s3_server import S3Server, s3_server
 from tests.kit.storage.s3_faults import Request, RequestEffect
 from tests.kit.tables import reader
-from tests.strandline.write.faults.fault_scenarios import SCENARIOS, Scenario, by_running_client
-from tests.strandline.write.tables import row, table
+from tests.strandline.write.faults.fault_scenarios import (
+    LOGS,
+    SCENARIOS,
+    Options,
+    Scenario,
+    broken_off,
+    by_running_client,
+)
+from tests.strandline.write.tables import client, row, table
 
 pytestmark = pytest.mark.property
 
@@ -34,6 +42,18 @@ LOCK = {
 # Fewer rows than on a disk, because requests take longer: a new partition, and an update.
 FAR, UPDATE = table(row("far", "asia")), table(row("a", ts=3))
 BOTH = table(row("far", "asia"), row("new"))
+BLOCKS = table(row("a", ts=3), row("b", ts=3)).append_column(IS_DELETED, [[False, True]])
+"""A block of rows and one of deletes, each in a log of its own."""
+
+
+def logged(base: Path, options: Options) -> None:
+    """Make a table of one file group with a log."""
+    with client(base, **options) as c:
+        c.upsert(table(row("a"), row("b")))
+        c.upsert(UPDATE)
+
+
+COMPACTION = replace(SCENARIOS["compaction"], prepare=logged)
 INSERT = replace(SCENARIOS["insert"], write=lambda c, look: c.insert(FAR))
 OPERATIONS = {
     "first insert": replace(INSERT, prepare=SCENARIOS["first insert"].prepare),
@@ -49,6 +69,18 @@ OPERATIONS = {
         SCENARIOS["upsert, logs"],
         write=lambda c, look: c.upsert(table(row("a", ts=3), row("far", "asia"))),
     ),
+    "upsert, logs, version 6": replace(
+        SCENARIOS["upsert, logs, version 6"],
+        write=lambda c, look: c.upsert(table(row("a", ts=3), row("far", "asia"))),
+    ),
+    "rollback of a delta commit, version 6": SCENARIOS["rollback of a delta commit, version 6"],
+    "upsert of some blocks, logs": replace(
+        SCENARIOS["flagged deletes, tiny logs"], write=lambda c, look: c.upsert(BLOCKS)
+    ),
+    "compaction": COMPACTION,
+    "compaction, lock": replace(COMPACTION, options={**LOGS, **LOCK}),
+    "compaction after a failed one": replace(COMPACTION, prepare=broken_off(COMPACTION, ".commit")),
+    "rollback of a delta commit": SCENARIOS["rollback of a delta commit"],
     "delete": replace(SCENARIOS["delete"], write=lambda c, look: c.delete(UPDATE)),
     "rollback of a commit": SCENARIOS["rollback of a commit"],
     "clean": SCENARIOS["clean"],

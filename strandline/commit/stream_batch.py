@@ -1,0 +1,274 @@
+"""``StreamBatch``: one micro-batch of a streaming query, and whether a table has it already.
+
+Spark numbers a query's batches from 0, and repeats the last one if the query ended before its
+checkpoint recorded that batch. So a commit records the batch that it holds, in its extra metadata:
+
+============================== ======================= ========================================
+key                             value                   written by
+============================== ======================= ========================================
+`_hudi_streaming_sink_checkpoint` `{"<identifier>": "<number>"}` Hudi's sink, and this one
+`_strandline_streaming_query`   `{"<identifier>": "<query>"}`  this one
+============================== ======================= ========================================
+
+A batch is compared with the newest commit that records one of its identifier:
+
+=========================== =========================== ======================================
+the commit's query          its number                  the batch
+=========================== =========================== ======================================
+no such commit                                          is to be written
+the same, or Hudi's         smaller                     is to be written
+the same, or Hudi's         equal                       is done
+the same, or Hudi's         larger                      is refused: the checkpoint is older than
+                                                        the table, or another query's
+another one                 any                         is refused: its numbers count other rows
+=========================== =========================== ======================================
+
+Hudi skips all batches whose number isn't larger. A query with a new checkpoint, whose batches
+begin at 0 again, would lose as many of them as the table has. Hudi also doesn't compare batches of
+deletes, and knows only commits on the active timeline.
+
+Source: Hudi 1.2.0 ``HoodieStreamingSink.canSkipBatch``,
+``CommitUtils.getValidCheckpointForCurrentWriter``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from strandline.read.state.changed_table import of_one_state
+from strandline.records.commit_history import (
+    COMMIT_ACTIONS,
+    STREAM_BATCH,
+    STREAM_QUERY,
+    CommitHistory,
+)
+from timeline.errors import ConfigError, CorruptMetadataError
+from timeline.instant import SAVEPOINT
+from timeline.meta_client import TableMetaClient
+from timeline.metadata.instant_metadata import CommitMetadata
+from timeline.timeline import Timeline
+
+_SETTING: Final = "hoodie.datasource.write.streaming.checkpoint.identifier"
+_OWN_IDENTIFIER: Final = (
+    f"give a query with a new checkpoint an identifier of its own by {_SETTING}; its rows are then"
+    " written from its first batch on"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedBatch:
+    """A micro-batch that a commit records.
+
+    Attributes:
+        instant: Requested time of the commit.
+        number: Number of the batch.
+        query: Id of its query; empty if Hudi wrote it.
+    """
+
+    instant: str
+    number: int
+    query: str = ""
+
+
+class BatchDoneError(Exception):
+    """The table has the batch; nothing was written.
+
+    Args:
+        recorded: The commit's record of it.
+    """
+
+    def __init__(self, recorded: RecordedBatch) -> None:
+        super().__init__(recorded)
+        self.recorded = recorded
+
+
+@dataclass(frozen=True, slots=True)
+class StreamBatch:
+    """A micro-batch that is to be written.
+
+    Attributes:
+        identifier: Identifies the stream in the table's commits.
+        number: Number of the batch, from 0.
+        query: Id of the query, which its checkpoint keeps.
+    """
+
+    identifier: str
+    number: int
+    query: str
+
+    @property
+    def extra_metadata(self) -> dict[str, str]:
+        """What the commit of the batch records."""
+        return {
+            STREAM_BATCH: json.dumps({self.identifier: str(self.number)}),
+            STREAM_QUERY: json.dumps({self.identifier: self.query}),
+        }
+
+    def is_done(self, recorded: RecordedBatch | None, base_path: str) -> bool:
+        """Return whether the table has the batch; otherwise it is to be written.
+
+        Args:
+            recorded: The newest record of the identifier.
+            base_path: The table's base path, for messages.
+
+        Raises:
+            ConfigError: The batch isn't the one that follows, or not of the same query.
+        """
+        if recorded is None:
+            return False
+        is_other = recorded.query not in ("", self.query)
+        if is_other or self.number < recorded.number:
+            of = f" of query {recorded.query}" if recorded.query else ""
+            raise ConfigError(
+                f"{_SETTING} is {self.identifier!r}, of which commit {recorded.instant} of"
+                f" {base_path} has batch {recorded.number}{of}, but this is batch {self.number} of"
+                f" query {self.query}; allowed: the identifier of one query, which continues with"
+                " its checkpoint",
+                hint=_OWN_IDENTIFIER
+                if is_other or self.number == 0
+                else "the checkpoint is older"
+                " than the table; continue with the one that the query used last",
+            )
+        return self.number == recorded.number
+
+    def leaves_out(self, recorded: RecordedBatch | None) -> str:
+        """Return a warning if batches before this one aren't in the table, else ``""``."""
+        if recorded is None or self.number <= recorded.number + 1:
+            return ""
+        return (
+            f"batch {self.number} of stream {self.identifier!r} follows batch {recorded.number} in"
+            " the table: those in between aren't committed, or were rolled back"
+        )
+
+
+def recorded_batch(
+    instant: str, batch: str, query: str, identifier: str, path: str
+) -> RecordedBatch | None:
+    """Return what a commit records of a stream, if anything.
+
+    Args:
+        instant: The commit's requested time.
+        batch: Text of the commit's key for batches; empty if it hasn't got it.
+        query: That of the key for queries.
+        identifier: Identifies the stream.
+        path: The commit's file, for messages.
+
+    Raises:
+        CorruptMetadataError: A text isn't a JSON object of text, or the number isn't one.
+    """
+    found = _objects(batch, STREAM_BATCH, path).get(identifier)
+    if found is None:
+        return None
+    # Of other digits, such as Arabic ones, ``int`` makes numbers, too.
+    if not (found.isascii() and found.isdigit()):
+        raise CorruptMetadataError(
+            f"{path}: {STREAM_BATCH} gives {identifier!r} batch {found!r}; allowed: a number"
+        )
+    return RecordedBatch(
+        instant, int(found), _objects(query, STREAM_QUERY, path).get(identifier, "")
+    )
+
+
+def _objects(text: str, key: str, path: str) -> Mapping[str, str]:
+    if not text:
+        return {}
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict) or not all(isinstance(each, str) for each in found.values()):
+        raise CorruptMetadataError(
+            f"{path}: {key} is {text[:80]!r}; allowed: a JSON object of text"
+        )
+    return found
+
+
+def newest_batch(
+    meta: TableMetaClient,
+    history: CommitHistory,
+    timeline: Timeline,
+    identifier: str,
+    seen: Timeline | None = None,
+) -> RecordedBatch | None:
+    """Return the newest record of a stream in a table's completed commits, archived ones included.
+
+    Args:
+        meta: The table.
+        history: Facts of its commits.
+        timeline: The active timeline.
+        identifier: Identifies the stream.
+        seen: An earlier active timeline: only commits that completed since are looked at.
+
+    Raises:
+        CorruptMetadataError: A commit, or the archive, can't be read.
+        InstantNotFoundError: A commit's file vanished again and again.
+
+    Cost: a read for each commit that is newer than the record and not in ``history``; the archive
+        if the active timeline has no record, and ``seen`` doesn't tell.
+    """
+    listed = [timeline]
+
+    def search() -> RecordedBatch | None:
+        # Others may have archived or rolled back a commit since the timeline was listed.
+        current = listed.pop() if listed else meta.active_timeline()
+        return _newest_batch(meta, history, current, identifier, seen)
+
+    return of_one_state(search)
+
+
+def _newest_batch(
+    meta: TableMetaClient,
+    history: CommitHistory,
+    timeline: Timeline,
+    identifier: str,
+    seen: Timeline | None,
+) -> RecordedBatch | None:
+    known = frozenset() if seen is None else frozenset(seen.completed())
+    for instant, facts in history.newest_commits(meta, timeline):
+        if instant in known:
+            continue
+        path = f"{meta.storage.base_path}/{meta.path_of(instant)}"
+        found = recorded_batch(
+            instant.requested_time, facts.stream_batch, facts.stream_query, identifier, path
+        )
+        # A savepoint keeps a commit active while later ones are archived.
+        if found is not None and timeline.find(found.instant, SAVEPOINT) is not None:
+            archived = _archived_batch(meta, identifier)
+            return found if archived is None else max(found, archived, key=_instant)
+        if found is not None:
+            return found
+    if seen is not None:
+        # One that was pending may have completed, and been archived since.
+        gone = (i for i in seen.pending() if timeline.find(i.requested_time, i.action) is None)
+        if not any(instant.action in COMMIT_ACTIONS for instant in gone):
+            return None
+    return _archived_batch(meta, identifier)
+
+
+def _instant(recorded: RecordedBatch) -> str:
+    return recorded.instant
+
+
+def _archived_batch(meta: TableMetaClient, identifier: str) -> RecordedBatch | None:
+    """Return the newest record of a stream in the archive, read from its end."""
+    archive = meta.archived_timeline()
+    where = f"the archive of {meta.storage.base_path}"
+    for instant in reversed(archive.timeline.completed().instants):
+        if instant.action not in COMMIT_ACTIONS:
+            continue
+        metadata = archive.read(instant)
+        assert isinstance(metadata, CommitMetadata)
+        extra = metadata.extra_metadata
+        found = recorded_batch(
+            instant.requested_time,
+            extra.get(STREAM_BATCH, ""),
+            extra.get(STREAM_QUERY, ""),
+            identifier,
+            f"{where}, instant {instant.requested_time}",
+        )
+        if found is not None:
+            return found
+    return None
