@@ -22,7 +22,7 @@ from tests.oracle.turns.row_model import Row, comparable
 from tests.oracle.turns.table_form import Walk
 from tests.oracle.view.java_view import JavaView
 from tests.oracle.view.watcher import Watcher
-from timeline.instant import COMMIT, DELTA_COMMIT, REPLACE_COMMIT
+from timeline.instant import COMMIT, DELTA_COMMIT, REPLACE_COMMIT, ROLLBACK
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import CommitMetadata
 from timeline.storage.local import LocalStorage
@@ -129,6 +129,13 @@ def unnamed_files(path: Path) -> set[str]:
         assert isinstance(metadata, CommitMetadata)
         stats = metadata.partition_to_write_stats.values()
         named |= {stat.path for each in stats for stat in each}
+    # In version 6 a rollback leaves logs, and appends to them.
+    for instant in timeline.completed():
+        if instant.action == ROLLBACK:
+            for partition, done in meta.read(instant).partition_metadata.items():
+                logs = (*done.rollback_log_files, *done.log_files_from_failed_commit)
+                names = (log.rpartition("/")[2] for log in logs)
+                named |= {f"{partition}/{name}".lstrip("/") for name in names}
     pending = {i.requested_time for i in timeline.pending()}
     first = min((i.requested_time for i in commits), default="")
     files = chain(reader.base_files(path), (log[:4] for log in reader.logs(path)))
