@@ -60,6 +60,7 @@ from strandline.server.api.late_answers import (
     JOINED_PATHS,
     LONGEST_WAIT_S,
     RETRY_AFTER_S,
+    hold_of,
     wait_of,
 )
 from strandline.server.http.reply import TEXT, Reply, failure_of
@@ -332,7 +333,7 @@ class Forwarding:
                 answer = await self._in_doubt(self._safe_mode, asked, request, sender)
                 if answer is None:
                     epoch = None if sender is None else sender.epoch
-                    await self._safe_mode.handed_over(asked.table, epoch, wait_of(request))
+                    await self._safe_mode.handed_over(asked.table, epoch, hold_of(request))
                     rest = _with_the_rest(request, began_s)
                     return await self._created(here, asked, rest, self._safe_mode, before)
             except StateUnavailableError as error:
@@ -371,7 +372,7 @@ class Forwarding:
             raise StateUnavailableError("this server can't reach the fleet's state store either")
         if unsure == SETTLED:
             return None
-        urls = await safe_mode.settled(asked.table, unsure, wait_of(request))
+        urls = await safe_mode.settled(asked.table, unsure, hold_of(request))
         return await safe_mode.passed_on(urls, creation)
 
     async def _created(

@@ -57,11 +57,17 @@ _Question = tuple[str, str, bytes, str, bool, bytes]
 def wait_of(request: Request) -> float | None:
     """Return how many seconds a client wants to wait; ``None``: as long as it takes.
 
+    Only the view's answers can come later; of other requests the header is ignored.
+    """
+    return hold_of(request) if request.path.startswith((f"{PREFIX}/", LOOKUP_PATH)) else None
+
+
+def hold_of(request: Request) -> float | None:
+    """Return for how many seconds a request may be held before it is refused, if it says so.
+
     A malformed value is ignored; a long one counts as ``LONGEST_WAIT_S``.
     """
-    value = request.fields.get(_HEADER)
-    if value is None or not request.path.startswith((f"{PREFIX}/", LOOKUP_PATH)):
-        return None
+    value = request.fields.get(_HEADER, b"")
     return min(float(value), LONGEST_WAIT_S) if _SECONDS.fullmatch(value) else None
 
 

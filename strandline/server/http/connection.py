@@ -222,7 +222,9 @@ class ServiceProtocol(asyncio.Protocol):
             return True
         self._bodies.incoming = request
         # Responses to earlier requests come first; without this line the client sends it soon, too.
-        if fields.get(b"expect", b"").lower() == b"100-continue" and self._current is None:
+        # Clients of HTTP/1.0 don't know it (RFC 9110, 10.1.1).
+        expects = version == "1.1" and fields.get(b"expect", b"").lower() == b"100-continue"
+        if expects and self._current is None:
             self._writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         return False
 

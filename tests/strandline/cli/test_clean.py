@@ -267,6 +267,8 @@ def test_a_table_whose_metadata_is_damaged_fails_in_one_line(base):
 @pytest.mark.parametrize("name", ["rollback_mor_v6", "walkdev_mor_v6"])
 def test_a_table_that_is_not_written_here_is_cleaned_and_archived(tmp_path, name, policy):
     base = Path(golden.build(name, golden.steps(name)[-1], tmp_path / name))
+    with (base / ".hoodie" / "hoodie.properties").open("a", encoding="utf-8") as properties:
+        properties.write("\nhoodie.compaction.payload.class=com.example.OwnPayload\n")
     retained = ("--policy", policy, "--retain", 1)
     shown = json.loads(run("clean", base, *retained, "--output", "json").stdout)["files"]
     assert shown

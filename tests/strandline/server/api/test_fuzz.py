@@ -76,7 +76,7 @@ def send_anyhow(live: Live, data: bytes, *, and_more: bool) -> None:
         if not and_more:
             connection.end_of_requests()
         left = connection.rest()
-        while left:
+        while left and left != CONTINUE:  # whose body doesn't come
             taken = take(left, to_head=True)  # how long a body is depends on what was asked
             assert taken is not None, left[:300]
             answer, left = taken
@@ -90,6 +90,7 @@ def send_anyhow(live: Live, data: bytes, *, and_more: bool) -> None:
 LAST_REQUESTS: Final = b"\r\n\r\nGET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n" * 50
 """Whatever came before: in the midst of a head, or of a body that isn't long, the server ends the
 connection at one of these, as it can't be read or as it is wished."""
+CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 MAY_BE_LONG: Final = re.compile(rb"chunked|content-length:\s*\d{4}", re.IGNORECASE)
 
 

@@ -194,6 +194,16 @@ def test_who_expects_100_continue_gets_it_before_the_body(
         assert count(raw.ask(BODY)) == [30, 30, 0]
 
 
+def test_a_client_of_http_1_0_is_not_told_to_continue(
+    server: ServiceServer, table: SmallTable
+) -> None:
+    sent = asked(table, "Expect: 100-continue").replace(b"HTTP/1.1", b"HTTP/1.0")
+    with RawConnection(server.port) as raw:
+        raw.socket.sendall(sent.removesuffix(BODY))
+        raw.end_of_requests()
+        assert raw.rest() == b""
+
+
 @pytest.mark.parametrize("expects", [(), ("Expect: 100-continue",)])
 def test_a_body_is_read_after_admission(
     server: ServiceServer, table: SmallTable, expects: tuple[str, ...]
