@@ -27,6 +27,9 @@ Hudi skips all batches whose number isn't larger. A query with a new checkpoint,
 begin at 0 again, would lose as many of them as the table has. Hudi also doesn't compare batches of
 deletes, and knows only commits on the active timeline.
 
+A commit whose completion is in doubt may be the batch, too. Before a batch is compared, it waits
+until no such commit of its stream is left (``settled``); one that comes up later conflicts with it.
+
 Source: Hudi 1.2.0 ``HoodieStreamingSink.canSkipBatch``,
 ``CommitUtils.getValidCheckpointForCurrentWriter``.
 """
@@ -34,10 +37,14 @@ Source: Hudi 1.2.0 ``HoodieStreamingSink.canSkipBatch``,
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from strandline.commit.concurrent_operations import batch_in_doubt
+from strandline.commit.lock.base import Wait
+from strandline.commit.others_heartbeats import HeartbeatSettings, is_expired
 from strandline.read.state.changed_table import of_one_state
 from strandline.records.commit_history import (
     COMMIT_ACTIONS,
@@ -45,12 +52,17 @@ from strandline.records.commit_history import (
     STREAM_QUERY,
     CommitHistory,
 )
+from timeline.clock import Clock
 from timeline.errors import ConfigError, CorruptMetadataError
 from timeline.instant import SAVEPOINT
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import CommitMetadata
 from timeline.timeline import Timeline
 
+logger = logging.getLogger(__name__)
+
+_POLL_S: Final = 1.0
+"""Time between two listings of the timeline while a commit is in doubt."""
 _SETTING: Final = "hoodie.datasource.write.streaming.checkpoint.identifier"
 _OWN_IDENTIFIER: Final = (
     f"give a query with a new checkpoint an identifier of its own by {_SETTING}; its rows are then"
@@ -184,6 +196,46 @@ def _objects(text: str, key: str, path: str) -> Mapping[str, str]:
             f"{path}: {key} is {text[:80]!r}; allowed: a JSON object of text"
         )
     return found
+
+
+def settled(
+    meta: TableMetaClient,
+    timeline: Timeline,
+    identifier: str,
+    settings: HeartbeatSettings,
+    clock: Clock,
+    wait: Wait,
+) -> Timeline:
+    """Wait until no commit of a stream is in doubt; return the active timeline then.
+
+    Each has completed, was rolled back, or its heartbeat has expired, so that the next write rolls
+    it back. If a beat doesn't expire in the time in which beats do, such as one with a time in the
+    future, the wait ends nevertheless: the commit then conflicts with the batch.
+
+    Args:
+        meta: The table.
+        timeline: The active timeline, just read.
+        identifier: Identifies the stream.
+        settings: When a beat has expired.
+        clock: Measures the age of beats.
+        wait: Sleeps for a number of seconds.
+
+    Cost: none without pending commits; else, at each poll, a list and three calls for each that is
+        inflight.
+    """
+    deadline = clock.monotonic() + settings.timeout_ms / 1000 + _POLL_S
+    is_first = True
+    while True:
+        in_doubt = batch_in_doubt(
+            meta, timeline, identifier, lambda beat: is_expired(beat, clock.now_ms(), settings)
+        )
+        if in_doubt is None or clock.monotonic() >= deadline:
+            return timeline
+        if is_first:
+            logger.info("stream %r waits until %s is settled", identifier, in_doubt)
+            is_first = False
+        wait(_POLL_S)
+        timeline = meta.active_timeline()
 
 
 def newest_batch(

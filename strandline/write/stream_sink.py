@@ -1,8 +1,8 @@
 """``StreamSink`` commits the micro-batches of one streaming query, each exactly once.
 
 Which batches the table has is in its commits (``strandline.commit.stream_batch``). A batch that
-fails is tried again: a commit in doubt is settled before, as by every write, and if it has taken
-effect, the batch is done.
+fails is tried again. If its commit is in doubt, the next attempt waits until that is settled; if it
+has taken effect, the batch is done.
 
 Without options to the contrary, batches plan the compactions of a merge-on-read table, which run
 beside them. Both threads need a lock then; without a provider it is that of this process.
@@ -167,7 +167,7 @@ class StreamSink:
         attempts, pause_s = 1, self._settings.pause_s
         while True:
             try:
-                return self._client.write_batch(data, batch), attempts
+                return self._client.write_batch(data, batch, self._wait), attempts
             except StrandlineError as error:
                 # Of a commit in doubt the next attempt finds out.
                 may_repeat = error.retryable or isinstance(error, CommitOutcomeUnknownError)

@@ -15,23 +15,28 @@ import pyarrow as pa
 import pytest
 
 from strandline import Table
+from strandline.commit.lock.base import Wait
+from strandline.commit.others_heartbeats import heartbeat_path
 from strandline.records.commit_history import STREAM_BATCH
 from strandline.write.engine.local import LocalEngine
 from strandline.write.stream_sink import BatchProgress, StreamSink
-from tests.kit.concurrency.manual_clock import LaterClock
+from tests.kit.concurrency.manual_clock import LaterClock, ManualClock
 from tests.kit.concurrency.patience import PATIENCE_S
 from tests.kit.storage.faulty_storage import Crash, Effect, Fault, FaultyStorage, distinct_calls
 from tests.kit.storage.hooked_storage import HookedStorage
 from tests.kit.tables import reader
 from tests.strandline.write.tables import OPTIONS, client, row, table
-from timeline.clock import Clock
+from timeline.clock import Clock, SystemClock
 from timeline.errors import (
+    AlreadyExistsError,
+    CommitOutcomeUnknownError,
     ConfigError,
     StorageUnavailableError,
     StrandlineError,
     TableNotFoundError,
+    WriteConflictError,
 )
-from timeline.storage.base import Storage
+from timeline.storage.base import FileKind, Storage
 from timeline.storage.local import LocalStorage
 
 STREAMING = "datasource__write__streaming__"
@@ -41,11 +46,16 @@ NO_COMPACTION = {STREAMING + "disable__compaction": "true"}
 LOCKED = {
     "write__lock__provider": "org.apache.hudi.client.transaction.lock.FileSystemBasedLockProvider"
 }
+LAZY = {"clean__failed__writes__policy": "LAZY"}
 INSERT = {"datasource__write__operation": "insert"}
 
 
 def sink(
-    base: Path, storage: Storage | None = None, clock: Clock | None = None, **options: object
+    base: Path,
+    storage: Storage | None = None,
+    clock: Clock | None = None,
+    wait: Wait = lambda _: None,
+    **options: object,
 ) -> StreamSink:
     """A sink that doesn't sleep; options as of ``tables.client``."""
     given = {f"hoodie.{name.replace('__', '.')}": value for name, value in options.items()}
@@ -55,7 +65,7 @@ def sink(
         {**OPTIONS, **given},
         storage=storage,
         clock=clock,
-        wait=lambda _: None,
+        wait=wait,
     )
 
 
@@ -334,6 +344,100 @@ def test_a_commit_in_doubt_is_settled_before_the_next_attempt(tmp_path: Path) ->
     made.close()
     assert (again.result, again.attempts) == (None, 2)
     finished(base, INSERT, LaterClock())
+
+
+class Unanswered(LocalStorage):
+    """A local table that carries out a completing request only when the test says so."""
+
+    def __init__(self, base: Path) -> None:
+        super().__init__(str(base))
+        self.sent: list[tuple[str, bytes]] = []
+
+    def create(self, path: str, data: bytes = b"") -> None:
+        if path.endswith(".commit") and len(self.sent) < 2:  # it is repeated once
+            self.sent.append((path, data))
+            raise StorageUnavailableError("injected: no answer")
+        super().create(path, data)
+
+    def take_effect(self) -> None:
+        path, data = self.sent[0]
+        with suppress(AlreadyExistsError):
+            super().create(path, data)
+
+    def move_elsewhere(self) -> None:
+        """Let its heartbeat be that of a process on another machine."""
+        beat = heartbeat_path(Path(self.sent[0][0]).name[:17])
+        content = json.loads(self.read(beat, FileKind.PROPERTIES))
+        self.replace(beat, json.dumps({**content, "namespace": "another machine"}).encode())
+
+
+@pytest.mark.parametrize("appears", [True, False], ids=["appears", "never appears"])
+@pytest.mark.parametrize(
+    ("options", "restarts"),
+    [({**LAZY, **LOCKED}, False), (LAZY, False), (LOCKED, True)],
+    ids=["lazy with a lock", "lazy in one process", "eager on another machine"],
+)
+def test_a_batch_waits_for_its_commit_in_doubt(
+    tmp_path: Path, options: dict[str, Any], restarts: bool, appears: bool
+) -> None:
+    """It conflicts with nothing else: the inserts open file groups of their own."""
+    base, clock = tmp_path / "t", ManualClock(SystemClock().now_ms())
+    options = {**INSERT, **options}
+    with opened(base, **options) as made:
+        made.write(table(row("x", ts=0)), 0, "q")
+    storage, waits = Unanswered(base), list[float]()
+
+    def wait(seconds: float) -> None:
+        waits.append(seconds)
+        clock.advance(round(seconds * 1000))
+        if appears and len(waits) == 5:
+            storage.take_effect()
+
+    def write(number: int, ts: int, attempts: int = 3, other: Storage | None = None) -> Any:
+        retries = {STREAMING + "retry__count": str(attempts)}
+        with opened(base, other, clock, wait, **options, **retries) as made:
+            return made.write(table(row("x", ts=ts)), number, "q")
+
+    if restarts:
+        with pytest.raises(CommitOutcomeUnknownError):
+            write(1, 1, 1, storage)
+        storage.move_elsewhere()
+        done = write(1, 1)
+    else:
+        done = write(1, 1, 2, storage)
+    assert (done.result is None) == appears
+    assert (len(waits) == 5) if appears else (115 < sum(waits) < 125)
+    if appears:
+        storage.take_effect()
+    write(2, 2)
+    assert batches(base) == [0, 1, 2]
+    found = Counter(each["name"] for each in reader.rows(base, unique=False))
+    assert found == {"x@0": 1, "x@1": 1, "x@2": 1}
+
+
+def test_a_batch_of_which_another_run_leaves_a_commit_in_doubt_meanwhile_conflicts(
+    tmp_path: Path,
+) -> None:
+    base, other = tmp_path / "t", Unanswered(tmp_path / "t")
+    options = {**INSERT, **LOCKED, **NO_COMPACTION, STREAMING + "retry__count": "1"}
+    with opened(base, **options) as made:
+        made.write(table(row("x", ts=0)), 0, "q")
+
+    def before(kind: str, path: str) -> None:
+        if kind == "create" and path.endswith(".inflight") and not other.sent:
+            with opened(base, other, **options) as made, suppress(CommitOutcomeUnknownError):
+                made.write(table(row("x", ts=1)), 1, "q")
+            other.move_elsewhere()
+
+    with (
+        opened(base, HookedStorage(base, before), **options) as made,
+        pytest.raises(WriteConflictError, match="in doubt: it is a batch of the same stream 'defa"),
+    ):
+        made.write(table(row("x", ts=1)), 1, "q")
+    other.take_effect()
+    with opened(base, **options) as made:
+        assert made.write(table(row("x", ts=1)), 1, "q").result is None
+    assert batches(base) == [0, 1]
 
 
 # Compactions.
