@@ -221,7 +221,7 @@ def operations_archived_since(
         ``archived_operation``.
     """
     for instant in seen.pending().write_timeline():
-        if now.find(instant.requested_time, instant.action) is None and not _was_rolled_back(
+        if now.find(instant.requested_time, instant.action) is None and not was_rolled_back(
             meta, instant, now
         ):
             yield archived_operation(meta, instant, ours)
@@ -274,8 +274,11 @@ def operation_at(
         return archived_operation(meta, instant, ours)
 
 
-def _was_rolled_back(meta: TableMetaClient, instant: Instant, now: Timeline) -> bool:
-    """Return whether a rollback has undone an instant that isn't on the active timeline."""
+def was_rolled_back(meta: TableMetaClient, instant: Instant, now: Timeline) -> bool:
+    """Return whether a rollback has undone an instant that isn't on the active timeline.
+
+    Cost: a read of each later rollback; the archive's times if only a pending one names it.
+    """
     time = instant.requested_time
     later = now.filter(lambda each: each.requested_time > time)
     if rollback_of(meta, {time}, later.completed(), Timeline()) is not None:
