@@ -56,6 +56,7 @@ from strandline.write.result import WriteResult
 from strandline.write.target import Target, may_write, open_for_table_service, open_target
 from timeline.clock import Clock, SystemClock, TimeGenerator
 from timeline.errors import ConfigError, InstantNotFoundError
+from timeline.instant import COMPACTION
 from timeline.meta_client import TableMetaClient
 from timeline.storage.base import Storage
 from timeline.storage.open import open_storage, path_text
@@ -394,6 +395,18 @@ class WriteClient:
         if not target.merges_on_read:
             return None
         return execute_planned(context, self._compactable(target))
+
+    def planned_compactions(self) -> tuple[str, ...]:
+        """Return the requested times of the pending compactions, ascending.
+
+        Raises:
+            RuntimeError: The client is closed.
+            TableError: The table can't be written, or its metadata can't be read.
+        """
+        self._open_context()
+        self._settled()
+        pending = self._target().timeline.pending()
+        return tuple(each.requested_time for each in pending if each.action == COMPACTION)
 
     def _compactable(self, target: Target) -> Target:
         """Check that a table can be compacted, and roll back failed writes to it."""

@@ -16,7 +16,8 @@ import pytest
 
 from strandline import Table
 from strandline.commit.lock.base import Wait
-from strandline.commit.others_heartbeats import heartbeat_path
+from strandline.commit.others_heartbeats import HeartbeatSettings, heartbeat_path
+from strandline.commit.own_heartbeat import Heartbeat
 from strandline.records.commit_history import STREAM_BATCH
 from strandline.write.engine.local import LocalEngine
 from strandline.write.stream_sink import BatchProgress, StreamSink
@@ -30,6 +31,7 @@ from timeline.clock import Clock, SystemClock
 from timeline.errors import (
     AlreadyExistsError,
     CommitOutcomeUnknownError,
+    ConcurrentWriteError,
     ConfigError,
     StorageUnavailableError,
     StrandlineError,
@@ -245,6 +247,29 @@ def test_the_last_attempt_s_error_is_raised(tmp_path: Path) -> None:
         assert made.write(rows(0), 0, "q").attempts == 1
 
 
+def test_a_stopped_stream_does_not_try_again(tmp_path: Path) -> None:
+    def stop(kind: str, path: str) -> None:
+        if kind == "create" and path.endswith(".commit.requested"):
+            made.stop()
+            raise StorageUnavailableError("injected")
+
+    made = StreamSink(
+        LocalEngine(1), tmp_path / "t", OPTIONS, storage=HookedStorage(tmp_path / "t", stop)
+    )
+    with pytest.raises(StorageUnavailableError):
+        made.write(rows(0), 0, "q")
+    made.close()
+
+
+def test_stopping_a_stream_ends_its_pause(tmp_path: Path) -> None:
+    base = tmp_path / "t"
+    storage = failing_creates(base, 1, ".commit.requested")
+    made = sink(base, storage, wait=lambda _: made.stop())
+    with pytest.raises(ConcurrentWriteError, match="was stopped before its batch was committed"):
+        made.write(rows(0), 0, "q")
+    made.close()
+
+
 def test_what_repeating_does_not_help_is_raised_at_once(tmp_path: Path) -> None:
     made = sink(tmp_path / "t", datasource__write__operation="delete")
     with pytest.raises(TableNotFoundError):
@@ -371,6 +396,7 @@ class Unanswered(LocalStorage):
         self.replace(beat, json.dumps({**content, "namespace": "another machine"}).encode())
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("appears", [True, False], ids=["appears", "never appears"])
 @pytest.mark.parametrize(
     ("options", "restarts"),
@@ -415,6 +441,7 @@ def test_a_batch_waits_for_its_commit_in_doubt(
     assert found == {"x@0": 1, "x@1": 1, "x@2": 1}
 
 
+@pytest.mark.property
 def test_a_batch_of_which_another_run_leaves_a_commit_in_doubt_meanwhile_conflicts(
     tmp_path: Path,
 ) -> None:
@@ -527,6 +554,57 @@ def test_what_others_have_planned_is_executed(tmp_path: Path, dies: bool) -> Non
     assert reader.leftovers(base) == []
 
 
+@pytest.mark.property
+def test_a_compaction_that_another_writer_leaves_is_executed_later(tmp_path: Path) -> None:
+    base = tmp_path / "t"
+    with client(base, **LOGS) as c:
+        c.upsert(rows(0))
+        c.upsert(rows(1))
+        planned = c.schedule_compaction()
+    other = Heartbeat(LocalStorage(str(base)), HeartbeatSettings(), SystemClock())
+    other.start(planned)
+    ended: list[Any] = []
+    numbers = iter(range(300))
+    with opened(base, **LOGS, compact__inline__max__delta__commits="1000") as made:
+
+        def write() -> None:
+            number = next(numbers)
+            ended.extend(made.write(rows(number), number, "q").compactions)
+
+        settled(lambda: bool(ended), write)
+        assert (ended[0].result, ended[0].left) == (None, (planned,))
+        other.stop()
+        settled(lambda: any(each.result is not None for each in ended), write)
+    assert ended[-1].result.instant == planned
+
+
+def test_a_compactor_that_cannot_start_is_reported_and_tried_again(tmp_path: Path) -> None:
+    class Full(LocalEngine):
+        left = 1
+
+        def beside(self, call: Callable[[], None], purpose: str) -> Callable[[], None]:
+            if Full.left:
+                Full.left -= 1
+                raise RuntimeError("can't start new thread")
+            return super().beside(call, purpose)
+
+    ended: list[Any] = []
+    numbers = iter(range(300))
+    options = {**OPTIONS, "hoodie.datasource.write.table.type": "MERGE_ON_READ"}
+    made = StreamSink(Full(1), tmp_path / "t", options)
+
+    def write() -> None:
+        number = next(numbers)
+        ended.extend(made.write(rows(number), number, "q").compactions)
+
+    write()
+    assert str(ended[0].error) == "can't start new thread"
+    settled(lambda: len(ended) > 1, write)
+    made.close()
+    assert ended[1].error is None
+    assert batches(tmp_path / "t") == list(range(next(numbers)))
+
+
 def test_a_copy_on_write_table_has_no_planned_compactions(tmp_path: Path) -> None:
     with client(tmp_path / "t") as c:
         c.upsert(rows(0))
@@ -591,6 +669,10 @@ def test_a_batch_is_compared_while_its_table_is_compacted_and_cleaned(
         ({STREAMING + "retry__count": "0"}, "retry.count is '0'; allowed: integer, 1 or more"),
         ({STREAMING + "retry__interval__ms": "x"}, "retry.interval.ms is 'x'; allowed: integer"),
         ({"datasource__write__operation": "delete_partition"}, "is delete_partition, which takes"),
+        (
+            {**NO_COMPACTION, "compact__inline": "true"},
+            "disable.compaction is true, and hoodie.compact.inline is true; allowed: one of them",
+        ),
         ({"compact__inlin": "true"}, "did you mean hoodie.compact.inline"),
     ],
 )
