@@ -395,11 +395,13 @@ class Parts:
         """Drop the markers kept in memory of tables that other servers own.
 
         Args:
-            is_foreign: Whether a table is one, by the text of its ``TableId``.
+            is_foreign: Whether a table is one, by the text of its ``TableId`` below its root as
+                that was given.
         """
+        given = self.views.as_given
         # Only then, as all paths are looked up again.
-        if any(is_foreign(str(table_id)) for table_id in self.markers.tables()):
-            self.markers.forget(lambda table_id: not is_foreign(str(table_id)))
+        if any(is_foreign(given(table_id)) for table_id in self.markers.tables()):
+            self.markers.forget(lambda table_id: not is_foreign(given(table_id)))
 
     def note_loads(self) -> None:
         """Take a sample of the CPU time that requests for each open table took."""
