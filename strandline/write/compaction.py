@@ -271,6 +271,7 @@ def _written(
             config=target.config,
             timeline=timeline,
             instant=transaction.time,
+            execution=transaction.execution,
             avro_schema=target.avro_schema or "",
             schema=target.schema,
             once_micros=target.once_in_micros(history),
@@ -284,7 +285,9 @@ def _written(
         report = WriteReport.read(engine.collect(engine.transform(parts, task, STATUS_SCHEMA)))
     files.created.update(report.paths)
     if not (engine.in_process and files.marked <= set(report.paths)):
-        delete_unreported(context.storage.for_cause("marker"), transaction.time, report.paths)
+        # Only its own: if this writer has stalled, another one may be executing the plan.
+        storage, number = context.storage.for_cause("marker"), transaction.execution
+        delete_unreported(storage, transaction.time, report.paths, number)
     metadata = transaction.complete(
         COMPACT, report.stats, target.avro_schema or "", check_table=target.check_unchanged
     )
