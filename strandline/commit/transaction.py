@@ -13,6 +13,7 @@ Source: Hudi 1.2.0 ``BaseHoodieWriteClient``, ``TransactionManager``, ``Transact
 from __future__ import annotations
 
 import logging
+import secrets
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
@@ -46,7 +47,7 @@ from strandline.commit.conflict import (
     records_other_schema,
 )
 from strandline.commit.lock.base import TableLock
-from strandline.commit.markers import marked_files
+from strandline.commit.markers import EXECUTIONS, is_of_execution, marked_files
 from strandline.commit.own_heartbeat import Heartbeat
 from strandline.commit.slice_logs import take_back
 from strandline.server.marker.file import directory_path
@@ -92,6 +93,8 @@ class Transaction:
 
     Attributes:
         instant: The instant in its current state.
+        execution: Random number in the names of the files of a planned instant, whose plan another
+            writer may execute, too.
         timeline: The active timeline, read after the instant was requested.
         after: The active timeline, read after the instant completed.
         conflicts: The conflicts found that don't prevent the commit.
@@ -124,6 +127,7 @@ class Transaction:
         self._strategy = strategy
         self._in_doubt = False
         self._is_planned = planned is not None
+        self.execution = secrets.randbelow(EXECUTIONS)
         self._replaced: Mapping[str, tuple[str, ...]] = {}
         self.conflicts: tuple[Conflict, ...] = ()
         self.compared: tuple[str, ...] = ()
@@ -303,7 +307,11 @@ class Transaction:
             return
         storage = self._meta.storage.for_cause("rollback")
         try:
-            take_back(storage, self.time, marked_files(storage, self.time) or ())
+            marked = marked_files(storage, self.time) or ()
+            if self._is_planned:
+                # If this writer has stalled, another one may be executing the plan.
+                marked = tuple(each for each in marked if is_of_execution(each, self.execution))
+            take_back(storage, self.time, marked)
         except StorageError as error:
             logger.warning("the files of %s stay until it is rolled back: %s", self.time, error)
 
@@ -327,10 +335,14 @@ class Transaction:
             # The rollback of a planned instant leaves the plan. An inflight file that is there
             # still, of any instant, is another rollback's to delete: the heartbeat stays with it.
             was_undone = self._is_planned and self.instant.state is not State.REQUESTED
-            if found is None or (was_undone and found.state is State.REQUESTED):
+            has_file = self._heartbeat.has_file()
+            # Another writer executes the plan since, or has executed it, in files of other names.
+            is_replaced = self._is_planned and self.instant.state is State.INFLIGHT and not has_file
+            if found is None or is_replaced or (was_undone and found.state is State.REQUESTED):
                 # Another writer has rolled the instant back and deleted its heartbeat: the
                 # heartbeat file just written would never be deleted.
-                self._heartbeat.stop()
+                if has_file:
+                    self._heartbeat.stop()
                 take_back(self._meta.storage, self.time, files)
         except StorageError as error:
             logger.warning("the heartbeat and files of %s may stay: %s", self.time, error)

@@ -372,7 +372,8 @@ class WriteClient:
             The result of the last one; ``None`` if nothing was compacted, or others work on it.
 
         Raises:
-            CorruptMetadataError: A plan can't be read, or names files that aren't there.
+            CorruptMetadataError: A plan can't be read; or names files that aren't there, and all
+                others were executed. Each call raises it while the plan is there.
             CommitOutcomeUnknownError: Storage doesn't show whether a compaction has completed.
 
         Other errors as of ``schedule_compaction``; after each of them the next call goes on.

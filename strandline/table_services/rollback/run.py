@@ -28,6 +28,7 @@ from functools import cached_property, partial
 from time import sleep
 
 from strandline.commit.completion_outcome import rollback_of
+from strandline.commit.conflict import FIRST_LOGS_OF_WRITERS
 from strandline.commit.lock.base import TableLock, Wait
 from strandline.commit.markers import (
     delete_markers,
@@ -50,6 +51,7 @@ from strandline.table_services.rollback.plan import (
     planned_commands,
     planned_paths,
     refuse_if_cleaned,
+    refuse_if_left_out,
     refuse_unless_newest,
     reported_files,
 )
@@ -59,6 +61,7 @@ from timeline.errors import ConcurrentWriteError, CorruptMetadataError, InstantN
 from timeline.instant import (
     CLEAN,
     COMMIT,
+    COMPACTION,
     DELTA_COMMIT,
     REPLACE_COMMIT,
     RESTORE,
@@ -70,6 +73,7 @@ from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import (
     CleanerPlan,
     CommitMetadata,
+    CompactionPlan,
     InstantMetadata,
     RequestedReplaceMetadata,
     RollbackMetadata,
@@ -404,6 +408,12 @@ class Rollbacks:
             metadata = self._meta.read(target)
             assert isinstance(metadata, CommitMetadata)
             refuse_if_cleaned(target, metadata, self._cleans_after(requested_time, timeline))
+            if (
+                self._meta.config.version < FIRST_LOGS_OF_WRITERS
+                and target.action == REPLACE_COMMIT
+            ):
+                found = self._compactions_before(requested_time, timeline)
+                refuse_if_left_out(target, metadata, found)
             files = reported_files(metadata)
             plan = plan_rollback(target, files, self._storage.base_path, files)
             rollback = self._execution.request(plan, timeline, of_completed=True)
@@ -533,6 +543,21 @@ class Rollbacks:
                 plan = self._meta.read_plan(instant)
                 assert isinstance(plan, CleanerPlan)
                 yield instant, plan
+
+    def _compactions_before(
+        self, requested_time: str, timeline: Timeline
+    ) -> Iterator[tuple[Instant, CompactionPlan, CommitMetadata]]:
+        """Yield the completed compactions requested before a time, with plans and metadata."""
+        planned = (i for i in self._meta.instant_files() if i.state is State.REQUESTED)
+        for instant in planned:
+            if instant.action != COMPACTION or instant.requested_time > requested_time:
+                continue
+            done = timeline.find(instant.requested_time, COMPACTION)
+            if done is not None and done.is_completed:
+                plan, metadata = self._meta.read_plan(instant), self._meta.read(done)
+                assert isinstance(plan, CompactionPlan)
+                assert isinstance(metadata, CommitMetadata)
+                yield instant, plan, metadata
 
     def _plan_of(self, rollback: Instant) -> RollbackPlan | None:
         """Return a pending rollback's plan, checked; ``None`` if it has no requested file."""

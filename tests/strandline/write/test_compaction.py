@@ -468,6 +468,30 @@ def test_a_damaged_plan_is_named_and_leaves_the_table_as_it_is(base):
 
 
 @pytest.mark.property
+def test_a_plan_without_its_base_file_keeps_no_other_one_from_being_executed(base):
+    meta = TableMetaClient.open(LocalStorage(str(base)))
+    with client(base, **LOGS) as c:
+        planned = c.schedule_compaction()
+        whole = plan_of(base, planned)
+        path = reader.timeline_folder(base) / f"{planned}.compaction.requested"
+        for region in ("asia", "africa"):
+            c.upsert(table(row("n", region)))
+            c.upsert(table(row("n", region, ts=2)))
+            if region == "asia":
+                c.schedule_compaction()
+        path.unlink()
+        other = [replace(each, data_file_path="f_0-0-0_1.parquet") for each in whole.operations]
+        meta.create_requested(COMPACTION, planned, replace(whole, operations=tuple(other)))
+        with pytest.raises(CorruptMetadataError, match=f"{planned}.* names base file f_0-0-0_1"):
+            c.compact()
+        assert compactions(base) == [State.REQUESTED, State.COMPLETED, State.COMPLETED]
+        path.unlink()
+        meta.create_requested(COMPACTION, planned, whole)
+        assert c.compact().instant == planned
+    assert rows(base) == optimized(base)
+
+
+@pytest.mark.property
 def test_a_completed_compaction_is_rolled_back_with_its_plan(base):
     with client(base, **LOGS) as c:
         before, optimized_before = rows(base), optimized(base)
