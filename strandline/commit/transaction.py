@@ -5,6 +5,8 @@ times are generated under the lock, so that their order is the order of the chan
 
 A compaction's instant was requested earlier, with its plan; its transaction begins when the plan is
 executed. It conflicts with no write: readers put logs that complete after its request on top of it.
+In table version 6 these are the logs of writes that have seen the plan, which name the compaction;
+a write that has written logs without having seen the plan conflicts with it, and fails.
 
 Source: Hudi 1.2.0 ``BaseHoodieWriteClient``, ``TransactionManager``, ``TransactionUtils``,
 ``CommitUtils``.
@@ -383,7 +385,7 @@ class Transaction:
         others = [other for other in read if other is not None]
         others += operations_archived_since(self._meta, self.timeline, now, self.instant)
         self.compared = tuple(other.instant.requested_time for other in others)
-        self.conflicts = conflicts_with(ours, others, self._strategy, version)
+        self.conflicts = conflicts_with(ours, others, self._strategy, version, self.timeline)
         unresolved = [conflict for conflict in self.conflicts if not conflict.resolved]
         if unresolved:
             more = f"; {len(unresolved) - _SHOWN} more" if len(unresolved) > _SHOWN else ""

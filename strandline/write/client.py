@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from fsview.local_view import open_view
+from strandline.commit.conflict import FIRST_LOGS_OF_WRITERS
 from strandline.commit.lock.base import TableLock, Wait
 from strandline.commit.lock.open import open_lock
 from strandline.commit.others_heartbeats import HeartbeatSettings
@@ -357,7 +358,7 @@ class WriteClient:
         """
         context = self._open_context()
         self._settled()
-        target = self._compactable(self._target())
+        target = self._compactable(self._target(), plans=True)
         instant = plan(context, target, if_due=False)
         return None if instant is None else instant.requested_time
 
@@ -380,7 +381,7 @@ class WriteClient:
         """
         context = self._open_context()
         self._settled()
-        return execute_all(context, self._compactable(self._target()))
+        return execute_all(context, self._compactable(self._target(), plans=True))
 
     def compact_planned(self) -> CompactionResult | None:
         """Execute the compactions that were planned before, the oldest first, and plan none.
@@ -409,12 +410,19 @@ class WriteClient:
         pending = self._target().timeline.pending()
         return tuple(each.requested_time for each in pending if each.action == COMPACTION)
 
-    def _compactable(self, target: Target) -> Target:
-        """Check that a table can be compacted, and roll back failed writes to it."""
+    def _compactable(self, target: Target, *, plans: bool = False) -> Target:
+        """Check that a table can be compacted, and roll back failed writes to it.
+
+        Those that a lazy policy leaves to the clean are rolled back, too, if they would forbid a
+        plan: in table version 6.
+        """
         context = self._context
         check_compactable(target)
         context.last_timeline.forget()
-        context.rollbacks(target.meta).repair(target.timeline)
+        rollbacks = context.rollbacks(target.meta)
+        rollbacks.repair(target.timeline)
+        if plans and target.config.version < FIRST_LOGS_OF_WRITERS:
+            rollbacks.roll_back_failed()
         return target
 
     def rollback(self, instant: str) -> str:

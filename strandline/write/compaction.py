@@ -9,7 +9,7 @@ A plan stays on the timeline until it is executed, by this client, another one o
 execution that died is undone by a rollback that leaves the plan, which is then executed again.
 Between request and completion others may write to the same file groups: their logs belong to the
 slice that the compaction begins. In table version 6 no delta commit may be in flight when it is
-planned.
+planned, and one that wrote without having seen the plan conflicts with it.
 
 Source: Hudi 1.2.0 ``BaseHoodieTableServiceClient``, ``RunCompactionActionExecutor``.
 """
@@ -137,11 +137,12 @@ def execute_all(
         if_due: As for ``plan``.
 
     Returns:
-        The result of the last one; ``None`` if nothing was compacted.
+        The result of the last one, also if another writer forbids a new plan; ``None`` if nothing
+        was compacted.
 
     Raises:
-        ConcurrentWriteError: Another writer is alive and shares no lock with this one; or it has
-            taken the compaction over.
+        ConcurrentWriteError: Another writer is alive and shares no lock with this one, or, in table
+            version 6, has a delta commit in flight; or it has taken the compaction over.
         CorruptMetadataError: A plan can't be read, which stops the view, too; or names files that
             aren't there, and all others were executed.
         StorageError: A file can't be read or written; the next compaction goes on.
@@ -149,7 +150,14 @@ def execute_all(
         CommitOutcomeUnknownError: It is unknown whether a compaction has completed.
     """
     results, damaged = _pending_executed(context, target)
-    planned = plan(context, target, if_due=if_due)
+    try:
+        planned = plan(context, target, if_due=if_due)
+    except ConcurrentWriteError as error:
+        done = _last(results, damaged)
+        if done is None:
+            raise
+        logger.warning("no compaction is planned now: %s", error)
+        return done
     if planned is not None:
         results.append(execute(context, target, planned))
     return _last(results, damaged)

@@ -44,6 +44,7 @@ from strandline.commit.others_heartbeats import (
 )
 from strandline.read.instants import Archive, rollbacks_in
 from strandline.table_services.rollback.execution import RollbackExecution
+from strandline.table_services.rollback.log_command import logs_on
 from strandline.table_services.rollback.pending_files import files_of_pending
 from strandline.table_services.rollback.permission import Permission, wait_for_late_readers
 from strandline.table_services.rollback.plan import (
@@ -79,6 +80,7 @@ from timeline.metadata.instant_metadata import (
     RollbackMetadata,
     RollbackPlan,
 )
+from timeline.table.property_name import MERGE_ON_READ
 from timeline.timeline import Timeline
 
 logger = logging.getLogger(__name__)
@@ -415,6 +417,10 @@ class Rollbacks:
                 found = self._compactions_before(requested_time, timeline)
                 refuse_if_left_out(target, metadata, found)
             files = reported_files(metadata)
+            config = self._counted.config
+            if config.table_type == MERGE_ON_READ and config.version < FIRST_LOGS_OF_WRITERS:
+                paths, extensions = metadata.partition_to_write_stats, config.base_extensions
+                files |= logs_on(self._counted.storage, paths, requested_time, extensions)
             plan = plan_rollback(target, files, self._storage.base_path, files)
             rollback = self._execution.request(plan, timeline, of_completed=True)
             if rollback is None:

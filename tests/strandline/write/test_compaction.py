@@ -263,9 +263,15 @@ def test_no_compaction_is_planned_while_a_delta_commit_is_in_flight(base):
 
 
 @IN_VERSION_6
+@pytest.mark.parametrize("later", [1, -1])
 @pytest.mark.parametrize("strategy", ["Simple", "PreferWriter"])
-def test_a_delta_commit_conflicts_with_a_compaction_that_was_planned_beside_it(base, strategy):
-    """Only a writer that doesn't look plans one: the delta commit's log wouldn't be read."""
+def test_a_delta_commit_conflicts_with_a_compaction_that_was_planned_beside_it(
+    base, strategy, later
+):
+    """Only a writer that doesn't look plans one: the delta commit's log wouldn't be read.
+
+    Its time may be earlier than the delta commit's: it is chosen before the files are listed.
+    """
     with client(base, **LOGS) as c:
         found = plan_of(base, c.schedule_compaction())
     (path,) = reader.timeline_folder(base).glob("*.compaction.requested")
@@ -276,7 +282,7 @@ def test_a_delta_commit_conflicts_with_a_compaction_that_was_planned_beside_it(b
 
     def plan_between(kind, path):
         if kind == "create" and path.endswith(".deltacommit.inflight") and not made:
-            time = str(int(path.rpartition("/")[2][:17]) + 1)
+            time = str(int(path.rpartition("/")[2][:17]) + later)
             meta = TableMetaClient.open(LocalStorage(str(base)))
             made.append(meta.create_requested(COMPACTION, time, found))
 
