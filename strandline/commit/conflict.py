@@ -149,6 +149,8 @@ class ConcurrentOperation:
         avro_schema: The table's schema that it records; ``""`` if none.
         searched: Partitions in which it looked up keys, known only to its own writer; those in
             which it also wrote may be missing.
+        stream: Identifier of the stream of which it is a micro-batch, known only to its own writer
+            or by its announcement; ``""`` if it is none.
     """
 
     instant: Instant
@@ -156,6 +158,7 @@ class ConcurrentOperation:
     groups: frozenset[TouchedGroup]
     avro_schema: str = ""
     searched: Partitions = NOWHERE
+    stream: str = ""
 
     @property
     def overwrites(self) -> bool:

@@ -233,6 +233,7 @@ class Transaction:
         check_table: Callable[[], None] = lambda: None,
         searched: Partitions = NOWHERE,
         check_since: Callable[[Timeline], None] = lambda _: None,
+        stream: str = "",
     ) -> CommitMetadata:
         """Complete the instant, which makes its files visible; return the commit's metadata.
 
@@ -246,6 +247,7 @@ class Transaction:
             searched: Partitions in which keys were looked up.
             check_since: Called under the lock with the active timeline; raises if what has
                 completed since the start forbids this commit.
+            stream: Identifies the stream of which the commit is a micro-batch; ``""``: none.
 
         Raises:
             WriteConflictError: Another writer changed the same file groups or the schema, overwrote
@@ -258,7 +260,7 @@ class Transaction:
         assert self.instant.state is State.INFLIGHT
         metadata = commit_metadata(operation, stats, avro_schema, extra_metadata, self._replaced)
         metadata = replace(metadata, compacted=self.instant.action == COMPACTION)
-        ours = replace(operation_of(self.instant, metadata), searched=searched)
+        ours = replace(operation_of(self.instant, metadata), searched=searched, stream=stream)
         announcement = encode_announcement(ours)
         with self._lock.held(f"commit {self.time}"):
             # If the table can't be written any more, ``fail`` ends the heartbeat, which takes
