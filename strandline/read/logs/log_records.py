@@ -151,8 +151,9 @@ class LogRecords:
             The numbers of some records, ascending; and their heads in that order, with the columns
             of ``LogRules.heads``.
 
-        Cost: folding a part takes about the budget. If there are several parts, keys are spread by
-            their hashes, which takes two bytes a record.
+        Cost: folding a part takes up to about the budget, half of it without partial updates. If
+            there are several parts, keys are spread by their hashes, which takes two bytes a
+            record, and each part reads all heads again.
         """
         heads = self.heads
         wanted = -(-heads.nbytes * _FOLD // max(self.budget.size, 1))

@@ -113,7 +113,7 @@ class LogRows:
 
         Errors as in ``LogRecords.of``.
 
-        Cost: a hash of each key, a sort of the records; some 50 bytes of memory a key, beside the
+        Cost: a hash of each key, a sort of the records; some 40 bytes of memory a key, beside the
             budget of the rules.
         """
         budget = rules.budget
