@@ -39,7 +39,8 @@ def through_duckdb(base_path: Path) -> pa.Table:
     files = [str(base_path / s["path"]) for s in slices if s["partition"] not in with_logs]
     columns = ", ".join(SCHEMA.names)
     with duckdb.connect() as connection:
-        days = [partition.removeprefix("dt=") for partition in sorted(with_logs)]
+        # With its type: of an empty list it couldn't be told.
+        days = pa.array([day.removeprefix("dt=") for day in sorted(with_logs)], pa.string())
         merged = table.scan(SCHEMA.names, filter=pc.field("dt").isin(days)).to_arrow()
         rows = connection.from_arrow(merged).project(columns)
         if files:

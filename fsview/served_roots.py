@@ -35,6 +35,14 @@ class ServedRoots:
         """The roots that were found, as they resolve."""
         return frozenset(self.found.values())
 
+    @cached_property
+    def _given(self) -> Mapping[TableId, TableId]:
+        """Each place to which only links lead → the first of the roots that do, as it was given."""
+        given: dict[TableId, TableId] = {}
+        for root in sorted(self.found, key=str):
+            given.setdefault(self.found[root], root)
+        return {real: root for real, root in given.items() if real not in self.found}
+
     def with_root(self, root: str, real: TableId) -> ServedRoots:
         """Return these roots and one that resolves to ``real``, which isn't awaited any more."""
         left = self.without(root)
@@ -140,6 +148,24 @@ class ServedRoots:
         if spelled is None:
             return None
         return self.found[spelled].path.rstrip("/") + path[len(spelled.path.rstrip("/")) :]
+
+    def as_given(self, table_id: TableId) -> TableId:
+        """Return the id of a table below its root as that was given; the inverse of ``place_of``.
+
+        Servers of a fleet compare paths as clients name them, not as links resolve. The id is
+        returned unchanged outside of all roots, and below one that was given without links.
+
+        Args:
+            table_id: The table's resolved id.
+        """
+        if not self._given:
+            return table_id  # as nearly always
+        real = next((above for above in _upwards(table_id) if above in self.resolved), None)
+        root = None if real is None else self._given.get(real)
+        if real is None or root is None:
+            return table_id
+        below = table_id.path[len(real.path.rstrip("/")) :]
+        return TableId("file", "", root.path.rstrip("/") + below)
 
 
 def resolved(base_path: str) -> TableId:

@@ -331,15 +331,20 @@ class ViewManager:
                     # Whatever asked for room isn't about this table.
                     logger.warning("%s was closed with an error: %s", table_id, error)
 
+    def as_given(self, table_id: TableId) -> str:
+        """Return the text of a table's id below its root as that was given (``ServedRoots``)."""
+        return str(self._roots.as_given(table_id))
+
     def close_foreign(self, is_ours: Callable[[str], bool], after_s: float) -> None:
         """Close the tables that have been other servers' for some time.
 
         Args:
-            is_ours: Whether a table, by its id as text, is this server's to answer or to copy.
+            is_ours: Whether a table, by the text of its id ``as_given``, is this server's to answer
+                or to copy.
             after_s: For how long it must not have been at each call, seconds.
         """
         now = self._time.monotonic()
-        foreign = [t for t in self.open_tables() if not is_ours(str(t.table_id))]
+        foreign = [t for t in self.open_tables() if not is_ours(self.as_given(t.table_id))]
         self._foreign = {t.table_id: self._foreign.get(t.table_id, now) for t in foreign}
         for table in foreign:
             if now - self._foreign[table.table_id] >= after_s:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from http.client import HTTPException
@@ -17,12 +18,13 @@ from typing import Final
 
 from demo.feed import flights
 from demo.fleet.airlines import feeds, land, proved
-from demo.fleet.groups_record import GroupsRecord, LoadSample, LookUp
+from demo.fleet.groups_record import GroupsRecord, LoadSample, LookUp, moving_of
 from demo.fleet.job import FlightsJob
 from demo.fleet.machines import LAYOUT, Machines, Watcher, stopwatch
 from demo.fleet.record import Event
 from demo.fleet.run import leading, tell, tell_round, zookeeper
 from demo.spark import start_session
+from strandline.fleet.mounts import MoveState
 from strandline.fleet.planning.load import by_group, capacities_of, loads_of
 from strandline.fleet.planning.milp import open_solver
 from strandline.fleet.planning.placement import Marks
@@ -32,6 +34,7 @@ from strandline.fleet.state.url import open_state
 from tests.fleet.answers import LATEST, Question, built_anew
 from tests.kit.servers.live_service import HttpClient
 from tests.kit.servers.zookeeper_ensemble import EnsembleServer
+from timeline.errors import StateUnavailableError
 from timeline.storage.local import LocalStorage
 
 SECOND: Final = "second"
@@ -40,7 +43,7 @@ ROUTERS: Final = ("r1", "r2")
 MOUNTED: Final = 3
 """Tables that the second group has at the beginning, the least busy ones."""
 LOAD_MARK: Final = 0.002
-"""Of a core for each server, over five minutes: some 11 ready answers a second."""
+"""Of a core for each server, over five minutes: some 38 ready answers a second."""
 HOT_FROM: Final = 3
 """The round before which a table turns hot."""
 MOST_ROUNDS: Final = 60
@@ -49,6 +52,8 @@ _EACH_S: Final = 1.0
 _REPEATED: Final = 50
 """Rounds of questions about the hot table, before they are asked about its newest instant."""
 _ANSWER_S: Final = 20.0
+_LOOK_S: Final = 0.01
+"""Between two looks at the moves."""
 _ATTEMPTS: Final = 5
 
 
@@ -215,20 +220,36 @@ class GroupsDemo:
             f"a group is above its mark; a plan is applied, of this many moves: {len(moves)}"
         )
         self._applying = threading.Thread(target=self._apply, args=(moves,))
+        leader = self._machines.leader()
         self._applying.start()
-        self._killed = self._machines.named(self._machines.leader())
+        state = self._wait_for_move(self._applying)
+        self._killed = self._machines.named(leader)
         self._machines.kill(self._killed)
-        self._note(f"{self._killed}, the fleet's leader, is killed meanwhile")
+        when = "after the moves" if state is None else f"while a move is {state.name}"
+        self._note(f"{self._killed}, the fleet's leader, is killed {when}")
+
+    def _wait_for_move(self, applying: threading.Thread) -> MoveState | None:
+        """Return the state of a move that is being carried out; ``None``: all have ended before."""
+        with closing(open_state(self._machines.state, make=False)) as state:
+            while applying.is_alive():
+                moves = read_fleet(state).fleet.moves
+                begun = [move.state for move in moves if move.state is not MoveState.PLANNED]
+                if begun:
+                    return begun[0]
+                applying.join(_LOOK_S)
+        return None
 
     def _apply(self, moves: Sequence[tuple[str, str]]) -> None:
-        begun_s = self._clock()
         for path, group in moves:
             for _ in range(_ATTEMPTS):
-                state = json.loads(self._machines.try_command("move", path, group, "--json"))
+                told = self._machines.try_command("move", path, group, "--json")
+                if not told:  # what happened is in the servers' logs, and in the list of moves
+                    tell(self._clock(), f"the move of {path} can't be followed")
+                    continue
+                state = json.loads(told)
                 if state["state"] == "DONE":
                     break
                 tell(self._clock(), f"the move is {state['state']}, as {state['why']}")
-        self._record.moving = (begun_s, self._clock())
         tell(self._clock(), "the moves have ended")
 
     def _kill_owner(self) -> str:
@@ -292,11 +313,17 @@ class LoadWatcher:
     def _watch(self) -> None:
         with closing(open_state(self._machines.state, make=False)) as state:
             while not self._ends.wait(_EACH_S):
-                mounts = read_fleet(state).fleet.mounts
+                try:
+                    mounts = read_fleet(state).fleet.mounts
+                except StateUnavailableError as exc:
+                    tell(self._clock(), f"the loads aren't known: {exc}")
+                    self._samples.append(LoadSample(self._clock(), {}))
+                    continue
                 statuses = self._machines.statuses()
                 loads = by_group(loads_of(statuses, mounts, LAYOUT))
                 found = {group: loads.get(group, (0.0, 0))[0] for group in GROUPS}
-                self._samples.append(LoadSample(self._clock(), found))
+                is_whole = all(self._machines.server(name).url in statuses for name in _servers())
+                self._samples.append(LoadSample(self._clock(), found if is_whole else {}))
 
 
 def run_groups(folder: Path, rounds: int) -> GroupsRecord:
@@ -322,7 +349,7 @@ def run_groups(folder: Path, rounds: int) -> GroupsRecord:
         machines.wait_for_members()
         spark = start_session("strandline-fleet-demo")
         stack.callback(spark.stop)
-        clock = stopwatch()
+        clock, zero_ms = stopwatch(), 1000 * time.time()
         sent = feeds(flights(), MOST_ROUNDS)
         landings = land(sent, folder / "landing")
         record.hot = next(iter(sent))  # the busiest airline
@@ -331,7 +358,7 @@ def run_groups(folder: Path, rounds: int) -> GroupsRecord:
         record.mounts_before = machines.command("mount list")
         routers = tuple(machines.server(name).url for name in ROUTERS)
         job = stack.enter_context(FlightsJob(spark, lake, landings, lambda _: (routers, 1), clock))
-        table = str(lake / record.hot)
+        table = record.table = str(lake / record.hot)
         client = HotClient(machines, table, record, clock)
         stack.callback(client.end)
         demo = GroupsDemo(machines, ensemble, client, record, clock, table)
@@ -348,5 +375,6 @@ def run_groups(folder: Path, rounds: int) -> GroupsRecord:
         record.load_after = machines.command("load")
         record.mounts_after = machines.command("mount list")
         record.moves = json.loads(machines.command("moves", "--json"))["moves"][::-1]
+        record.moving = moving_of(record.moves, zero_ms)
         record.proofs = proved(sent, number - 1, lake)
     return record

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from html import escape
+from math import nan
 from pathlib import Path
 
 from demo.fleet.groups_record import GroupsRecord, durations, latencies
@@ -38,9 +39,9 @@ def _page(record: GroupsRecord) -> Iterator[str]:
     yield "<h2>Load by group, and how long look-ups of the hot table took</h2>"
     yield (
         "<p>CPU is in seconds a second, the sum of the tables' peaks of five minutes, as"
-        " <code>strandline fleet load</code> has it; dashed: the groups' marks, which are the"
-        " demo's, as it can't load servers to 60 % of a core. A table's peak counts from its last"
-        " move on.</p>"
+        " <code>strandline fleet load</code> has it; there is a gap while a server is away, as its"
+        " tables' loads are unknown then. Dashed: the groups' marks, which are the demo's, as it"
+        " can't load servers to 60 % of a core. A table's peak counts from its last move on.</p>"
     )
     yield _drawing(record)
     yield "<h2>What was done</h2>"
@@ -96,7 +97,7 @@ def _drawing(record: GroupsRecord) -> str:
     figure, (loads, took) = figure_of(2)
     xs = [sample.at_s for sample in record.loads]
     for group, mark in record.marks.items():
-        (line,) = loads.plot(xs, [one.loads[group] for one in record.loads], label=group)
+        (line,) = loads.plot(xs, [one.loads.get(group, nan) for one in record.loads], label=group)
         loads.axhline(mark, color=line.get_color(), linestyle="--", linewidth=1)
     loads.set(ylabel="CPU seconds a second")
     loads.legend(loc="upper left")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from pathlib import PurePath
 from typing import Any, Final
 
 from demo.fleet.record import Event, Round, Sample
@@ -20,7 +21,8 @@ class LoadSample:
 
     Attributes:
         at_s: Seconds since the beginning.
-        loads: Group → CPU seconds a second, the sum of its tables' peaks of 5 minutes.
+        loads: Group → CPU seconds a second, the sum of its tables' peaks of 5 minutes; empty: a
+            server didn't answer, and its tables' loads are unknown.
     """
 
     at_s: float
@@ -69,10 +71,12 @@ class GroupsRecord:
         usual_plan: What ``strandline fleet plan`` printed, at its marks.
         mounts_before, mounts_after: What ``strandline fleet mount list`` printed.
         moves: What ``strandline fleet moves --json`` printed of each move, the oldest first.
-        moving: When the first move was ordered, and when the last one had ended; seconds.
+        moving: See ``moving_of``.
+        table: The base path of the table that turns hot.
     """
 
     hot: str = ""
+    table: str = ""
     marks: Mapping[str, float] = field(default_factory=dict)
     samples: list[Sample] = field(default_factory=list)
     loads: list[LoadSample] = field(default_factory=list)
@@ -96,11 +100,29 @@ class GroupsRecord:
         """Whether the table has moved, all answers and rows are right, and no look-up failed."""
         return (
             bool(self.rounds and self.proofs and self.lookups)
-            and any(move["state"] == "DONE" for move in self.moves)
+            and any(_has_moved(self.table, move) for move in self.moves)
             and not self.failed
             and not any(each.wrong for each in self.rounds)
             and not any(proof.difference for proof in self.proofs)
         )
+
+
+def _has_moved(table: str, move: Mapping[str, Any]) -> bool:
+    return move["state"] == "DONE" and PurePath(table).is_relative_to(move["path"])
+
+
+def moving_of(moves: Sequence[Mapping[str, Any]], zero_ms: float) -> tuple[float, float] | None:
+    """Return when the first move was ordered, and when the last one had ended.
+
+    Args:
+        moves: What ``strandline fleet moves --json`` printed of each.
+        zero_ms: The beginning of the run, epoch milliseconds.
+
+    Returns:
+        Seconds since then; ``None``: there was no move.
+    """
+    times = [at_ms for move in moves for at_ms in move["began"].values()]
+    return ((min(times) - zero_ms) / 1000, (max(times) - zero_ms) / 1000) if times else None
 
 
 def latencies(record: GroupsRecord) -> list[Latency]:

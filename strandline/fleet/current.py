@@ -284,6 +284,15 @@ class CurrentFleet:
         """Return the seats that have a table now, see ``KnownFleet.owners``."""
         return self.known.owners(table, partition)
 
+    def is_spread_here(self, table: str) -> bool:
+        """Whether each partition of a table has owners of its own, and those are of this group.
+
+        Args:
+            table: Text of the table's ``TableId``.
+        """
+        known = self.known
+        return known.group(table) == self.group and known.is_spread(table)
+
     def tell(self, fleet: Fleet, epoch: int) -> None:
         """Replace the known fleet, and call the listeners if it differs."""
         before = self.known
@@ -302,10 +311,11 @@ class CurrentFleet:
     def hear(self, epoch: int) -> None:
         """Have the fleet read again if another server knows a newer one; from any thread.
 
-        A hint only: each epoch triggers one reading, and nothing is refused for it. A server may
-        name one that there isn't: then no other triggers a reading before ``hear_anew``.
+        A hint only: each epoch triggers one reading, and nothing is refused for it. Who names one
+        that there isn't, or one after another, triggers one reading: none follows until this server
+        knows the epoch that triggered the last one, or ``hear_anew``.
         """
-        if epoch > max(self.known.epoch, self._heard):
+        if epoch > self.known.epoch >= self._heard:
             self._heard = epoch
             self.catch_up()
 

@@ -107,7 +107,7 @@ class Forwarder:
         ca_file: PEM file of trusted authorities, for https; ``None``: the system's.
         limits: What one peer may take and hold.
         is_spread: Whether each partition of a table, by the text of its ``TableId``, has owners of
-            its own. Never waits.
+            its own among the servers of this one's group. Never waits.
         epoch: Returns the epoch of the fleet that this server knows; 0: it hasn't joined.
         hear: Called with the epoch that another server knows. Never waits.
         followers: Returns further servers that are notified of a table's changes. Never waits.
@@ -235,8 +235,8 @@ class Forwarder:
     def has(self, table: str) -> bool:
         """Whether this server answers about a table as its owner or a copy, now or at any time.
 
-        Always true before it has joined its fleet, where each partition has its own servers, and
-        while none of the table's seats has a server: then any server answers.
+        Always true before it has joined its fleet, where each partition has its own servers of this
+        one's group, and while none of the table's seats has a server: then any server answers.
         """
         urls = [seat.url for seat in self._owners(table, None) if seat.url]
         return not urls or self._url in urls or self._is_spread(table)

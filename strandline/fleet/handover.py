@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Final
 
 from fsview.view_manager import ViewManager
-from strandline.fleet.current import CurrentFleet
+from strandline.fleet.current import CurrentFleet, KnownFleet
 from strandline.fleet.mounts import Move, MoveState
 from strandline.fleet.state.base import Cancel
 from timeline.clock import Clock, SystemClock
@@ -73,6 +73,7 @@ class Handover:
         self._since: dict[int, float] = {}
         self._closing: set[int] = set()
         self._joined: int | None = None
+        self._looked: KnownFleet | None = None
         self._due = threading.Event()
         self._is_stopped = False
         self._cancel: Cancel = lambda: None
@@ -119,11 +120,13 @@ class Handover:
         """Do what is due; return whether nothing is left to do."""
         known, url = self._current.known, self._current.url
         joined = next((each.joined for each in known.fleet.members if each.url == url), None)
-        if None not in (joined, self._joined) and joined != self._joined:
-            self._forget(lambda _: True)
-        else:
-            self._forget(lambda table: not known.is_first(table, url))
-        self._joined = self._joined if joined is None else joined
+        if known is not self._looked:  # else a move waits, and nothing else has changed
+            if None not in (joined, self._joined) and joined != self._joined:
+                self._forget(lambda _: True)
+            else:
+                self._forget(lambda table: not known.is_first(table, url))
+            self._joined = self._joined if joined is None else joined
+            self._looked = known
         moves = [each for each in known.fleet.moves if each.has_flipped]
         mine = {each.number: each for each in moves if each.source == self._current.group}
         # Copied in one step, as the threads that close tables may add to them meanwhile.
@@ -194,7 +197,7 @@ class Handover:
         assert self._views is not None, "closed before the start"
         concerns, left = self._concerns(move), 0
         for table in self._views.open_tables():
-            if not concerns(str(table.table_id)):
+            if not concerns(self._views.as_given(table.table_id)):
                 continue
             try:
                 left += not self._views.close_table(table, "moved")

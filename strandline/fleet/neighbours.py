@@ -15,6 +15,7 @@ from fsview.load.listing import PATH_CHARACTERS
 from fsview.wire.param import BASE_PATH
 from timeline.encoding.json_text import bounded_loads
 from timeline.errors import BadAnswerError
+from timeline.storage.table_id import TableId
 
 TABLES: Final = "/v1/strandline/fleet/tables"
 """Path of the route with the base paths of the tables that a server has open."""
@@ -61,7 +62,7 @@ class Neighbours:
             found = bounded_loads(bytes(text))
             if not isinstance(found, list) or not all(map(_may_be_table, found)):
                 raise BadAnswerError(
-                    f"{url} returned no list of tables; allowed: a list of base paths"
+                    f"{url} returned no list of tables; allowed: a list of texts of table ids"
                 )
         except ValueError as error:
             raise BadAnswerError(f"{url} returned no list of tables: {error}") from error
@@ -96,6 +97,9 @@ def _may_be_table(path: object) -> bool:
     """Whether a value may be the base path of an open table; a plausible text may still be wrong.
 
     Raises:
-        ValueError: It has a lone surrogate, which UTF-8 can't encode.
+        ValueError: It is empty, or has a lone surrogate, which UTF-8 can't encode.
     """
-    return isinstance(path, str) and len(path.encode()) <= _PATH_BYTES
+    if not isinstance(path, str) or len(path.encode()) > _PATH_BYTES:
+        return False
+    # Mounts are looked up by the directories of such a text.
+    return str(TableId.of(path).normal()) == path

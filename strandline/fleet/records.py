@@ -488,7 +488,13 @@ def _group_of(key: str, name: str, value: bytes) -> Group:
 def _move_of(key: str, number: str, value: bytes) -> Move:
     if not number.isdecimal() or str(int(number)) != number:
         raise FleetError(f"the record {key!r} is of no move; allowed: {MOVES}/NUMBER")
-    return _move_in(key, int(number), _object(key, value))
+    move = _move_in(key, int(number), _object(key, value))
+    if move.state in (MoveState.DONE, MoveState.UNDONE):
+        # The leader that ends a move deletes its record in the same write.
+        raise FleetError(
+            f"the record {key!r} has the state {move.state.name}; allowed: one of a move under way"
+        )
+    return move
 
 
 def _move_in(key: str, number: object, record: Mapping[str, Any]) -> Move:

@@ -5,14 +5,20 @@ same marker new. A server that hasn't renewed its membership for half of ``dead_
 server's predecessor without knowing it. So it asks the table's other servers:
 
 * one that has renewed its own membership since takes the creation (``settled``);
-* if none of those that answer has, and none knows a newer epoch, no server reaches the state
-  store, and no seat can have changed its holder: the last owner continues;
+* if none of those that answer has, and none knows a newer epoch, the store counts as away for all,
+  and seats as unchanged: the last owner continues. This is deliberate, as a server that is down
+  would end all creations otherwise; but servers that are cut off together, from the store and from
+  those that reach it, are wrong about it, see below;
 * if one of these knows a newer epoch, the seat may have changed its holder before the store became
   unavailable: the creation is refused;
 * if none answers, this server may be the only one that is cut off: the creation is refused.
 
 The other half of ``dead_s`` is left for creations that are under way. Look-ups need none of this:
 the server that receives one answers it.
+
+While servers are cut off together, their former owner and the one that has its seat now may both
+call the same marker new. What that means is at docs/markers.md#in-a-fleet: Hudi's writers ignore
+the answer for base files, and create log files without overwriting.
 
 While tables move to another group (``strandline.fleet.moves``), their new owner holds creations
 until no server of the former group may create markers any more (``handed_over``), and those pass
@@ -161,7 +167,16 @@ class SafeMode:
             self._counts["served_here" if answer is None else "passed_on"] += 1
         return answer
 
-    async def settled(self, table: str, former: str, within_s: float | None) -> tuple[str, ...]:
+    def until_s(self, began_s: float, within_s: float | None) -> float:
+        """Return when a creation is held no longer, by the clock of the loop.
+
+        Args:
+            began_s: When it came.
+            within_s: A shorter wait than ``hold_s``, if its client asks for one.
+        """
+        return began_s + (self._hold_s if within_s is None else min(within_s, self._hold_s))
+
+    async def settled(self, table: str, former: str, until_s: float) -> tuple[str, ...]:
         """Return the server that takes a creation which its former owner has passed on.
 
         Waits while that one holds the table's first seat: its membership ends soon, or it renews.
@@ -169,7 +184,7 @@ class SafeMode:
         Args:
             table: Text of the table's ``TableId``.
             former: Address of the server in doubt.
-            within_s: A shorter wait than ``hold_s``, if there is one.
+            until_s: As ``until_s`` returns it.
 
         Returns:
             The address of another server that is the owner now; empty: this one takes it.
@@ -181,7 +196,7 @@ class SafeMode:
         def owner() -> str:
             return next((seat.url for seat in self.current.owners(table) if seat.url), "")
 
-        if not await self._changed(lambda: owner() != former, within_s):
+        if not await self._changed(lambda: owner() != former, until_s):
             raise StateUnavailableError(
                 f"{former} still owns the table, and can't reach the fleet's state store:"
                 f" no server creates markers until it does, or counts as dead",
@@ -190,7 +205,7 @@ class SafeMode:
         url = owner()
         return (url,) if url not in ("", self.current.url) else ()
 
-    async def handed_over(self, table: str, epoch: int | None, within_s: float | None) -> None:
+    async def handed_over(self, table: str, epoch: int | None, until_s: float) -> None:
         """Wait until no server of the group that had a table before may create its markers.
 
         Waits, too, until this server knows what the one knew that has passed the creation on, if
@@ -199,7 +214,7 @@ class SafeMode:
         Args:
             table: Text of the table's ``TableId``.
             epoch: The epoch of the server that has passed it on, if it said so.
-            within_s: A shorter wait than ``hold_s``, if there is one.
+            until_s: As ``until_s`` returns it.
 
         Raises:
             StateUnavailableError: It may still.
@@ -209,7 +224,7 @@ class SafeMode:
         def unaware() -> tuple[str, ...]:
             return current.known.unaware(table, current.url, current.group, epoch)
 
-        if not await self._changed(lambda: not unaware(), within_s):
+        if not await self._changed(lambda: not unaware(), until_s):
             who = ", ".join(unaware())
             raise StateUnavailableError(
                 f"the table has moved to the group {current.group}, which {who} may not know yet:"
@@ -217,14 +232,12 @@ class SafeMode:
                 hint="ask again",
             )
 
-    async def _changed(self, is_so: Callable[[], bool], within_s: float | None) -> bool:
+    async def _changed(self, is_so: Callable[[], bool], until_s: float) -> bool:
         """Wait for changes of the fleet until something is so; return whether it is."""
         if is_so():
             return True  # as in nearly all cases
         loop, changed, counts = asyncio.get_running_loop(), asyncio.Event(), self._counts
         counts["held"] += 1
-        hold_s = self._hold_s if within_s is None else min(within_s, self._hold_s)
-        until_s = loop.time() + hold_s
         # Before the first look, so that no change is missed.
         cancel = self.current.listen(lambda _: loop.call_soon_threadsafe(changed.set))
         try:

@@ -9,8 +9,9 @@ precedence.
 
 When seats or mounts change later, tables that come to the server are fetched in the same way, while
 it answers. Those that a move brings (``strandline.fleet.moves``) are fetched, and read up to the
-newest instant on storage, before a mount gives them to the server. Each move has a thread for that:
-a table whose storage hangs holds up neither the other moves nor the tables of the server's seat.
+newest instant on storage, before a mount gives them to the server. As long as a living server of
+the source doesn't list its tables, the server asks again. Each move has a thread for that: a table
+whose storage hangs holds up neither the other moves nor the tables of the server's seat.
 
 Source: Dev and Patgiri, *Dr. Hadoop* (DCMS), section 4.3: a joining node copies its neighbour's
 hashtable before it takes part.
@@ -22,6 +23,7 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -49,6 +51,8 @@ UNFORESEEN: Final = "unforeseen"
 """Name of the count of tables that weren't opened for a reason that has no code."""
 SHARE_OF_BUDGET: Final = 4
 """Largest record, as a fraction of the memory of all views: it leaves room for the rest."""
+AGAIN_S: Final = 5.0
+"""Pause before the tables of a move are asked for again, or those of a seat after a failure."""
 AT_ONCE: Final = 2
 """Records that are received at the same time, each for ``BOUND_S`` at most."""
 
@@ -121,6 +125,18 @@ class _Fetch:
         number = move.number if move is not None and move.number in self.moving else _SEAT
         return number == self.number
 
+    def is_complete(self, opened: Collection[str]) -> bool:
+        """Whether all living servers that may have a move's tables have listed theirs.
+
+        For a seat always: a table that isn't listed is loaded when it is asked for.
+
+        Args:
+            opened: The addresses of those that have.
+        """
+        sources = {move.source for move in self.known.fleet.moves if move.number == self.number}
+        living = {each.url for each in self.known.fleet.members if each.group in sources}
+        return living.intersection(_having(self.known)) <= set(opened)
+
 
 def fetches(known: KnownFleet, name: str) -> tuple[_Fetch, ...]:
     """Return what a server has to fetch: for its seat, then for each move; pure.
@@ -160,7 +176,8 @@ class Warming:
         ready: Called once the tables of this server's first seat are fetched.
         acknowledge: Called with a move's number, and what this server has done for it.
         bound_s: How long one table may take, and the lists of tables.
-        clock: Measures that.
+        again_s: See ``AGAIN_S``.
+        clock: Measures ``bound_s``.
     """
 
     def __init__(
@@ -172,13 +189,14 @@ class Warming:
         acknowledge: Callable[[int, str], object] = lambda _number, _what: None,
         *,
         bound_s: float = BOUND_S,
+        again_s: float = AGAIN_S,
         clock: Clock | None = None,
     ) -> None:
         self._current, self._name = current, name
         self._neighbours = neighbours
         self._ready = ready
         self._acknowledge = acknowledge
-        self._bound_s = bound_s
+        self._bound_s, self._again_s = bound_s, again_s
         self._clock = clock or SystemClock()
         self._views: ViewManager | None = None
         self._counts: Counter[str] = Counter()
@@ -186,7 +204,7 @@ class Warming:
         self._busy: set[int] = set()
         self._receiving = threading.BoundedSemaphore(AT_ONCE)
         self._due = threading.Event()
-        self._is_stopped = False
+        self._stopped = threading.Event()
         self._cancel: Callable[[], None] = lambda: None
 
     def start(self, views: ViewManager) -> None:
@@ -203,7 +221,7 @@ class Warming:
 
     def stop(self) -> None:
         """Fetch no more; may be repeated. A fetch under way ends with the next piece received."""
-        self._is_stopped = True
+        self._stopped.set()
         self._cancel()
         self._due.set()
 
@@ -217,7 +235,7 @@ class Warming:
             self._due.wait()
             # Before the look: a change during it triggers another one.
             self._due.clear()
-            if self._is_stopped:
+            if self._stopped.is_set():
                 return
             try:
                 self._look(self._current.known)
@@ -245,22 +263,26 @@ class Warming:
             ).start()
 
     def _fetch(self, fetch: _Fetch) -> None:
-        """Fetch tables, and say that they are here."""
+        """Fetch tables, and say that they are here; or have it done again after ``AGAIN_S``."""
         try:
             until_s = self._clock.monotonic() + self._bound_s
             opened = self._opened(_having(fetch.known), until_s)
             tables = wanted(fetch.ready, self._current.url, opened)
             why = self._open_all((t for t in tables if fetch.takes(t.base_path)), fetch.number)
-        except Exception:
-            # The membership makes the server ready anyway, in time. A change begins anew.
+            is_done = bool(why) or fetch.is_complete({*opened, self._current.url})
+        except Exception as error:
+            # The leader undoes the move. Of a seat, the membership makes the server ready in time.
             logger.exception("records of neighbours can't be fetched")
-            self._busy.discard(fetch.number)
+            why = f"{FAILED} {type(error).__name__}: {error}"[:MOST_WHY]
+            is_done = fetch.number != _SEAT
+        if not is_done:
+            self._stopped.wait(self._again_s)
+        if self._stopped.is_set():
             return
-        if self._is_stopped:
-            return
-        self._fetched[fetch.number] = fetch.where
-        if fetch.number != _SEAT:
-            self._acknowledge(fetch.number, why or MoveState.WARMING.name)
+        if is_done:
+            self._fetched[fetch.number] = fetch.where
+            if fetch.number != _SEAT:
+                self._acknowledge(fetch.number, why or MoveState.WARMING.name)
         self._busy.discard(fetch.number)
         self._due.set()
 
@@ -276,7 +298,7 @@ class Warming:
             under_way = (each.number for each in self._current.known.fleet.moves)
             if is_moving and number not in under_way:
                 break  # undone meanwhile: its tables stay where they are
-            if self._is_stopped:
+            if self._stopped.is_set():
                 break
             why = self._open(table, is_followed=is_moving)
             if why is not None and is_moving and not failed:
@@ -339,13 +361,11 @@ class Warming:
         most_bytes = self._views.stores.budget.limit_bytes // SHARE_OF_BUDGET
         until_s = self._clock.monotonic() + self._bound_s
         for url in table.urls:
-            if self._is_stopped:
+            if self._stopped.is_set():
                 raise _stopping()
-            left_s = until_s - self._clock.monotonic()
             try:
-                if left_s <= 0:
-                    raise ServiceTimeoutError(f"no record within {self._bound_s:g} s")
-                with self._receiving:
+                with self._turn(until_s):
+                    left_s = self._left_s(until_s)
                     pieces = self._neighbours.record(url, table.base_path, most_bytes, left_s)
                     view.state.take(self._until_stopped(pieces), most_bytes)
             except StrandlineError as error:
@@ -355,9 +375,30 @@ class Warming:
                 return
         self._counts["loaded"] += 1
 
+    @contextmanager
+    def _turn(self, until_s: float) -> Iterator[None]:
+        """Wait until a record may be received, which is the case within the block.
+
+        Raises:
+            ServiceTimeoutError: It takes too long.
+        """
+        if not self._receiving.acquire(timeout=self._left_s(until_s)):
+            raise ServiceTimeoutError(f"no turn to receive a record within {self._bound_s:g} s")
+        try:
+            yield
+        finally:
+            self._receiving.release()
+
+    def _left_s(self, until_s: float) -> float:
+        """Return the time that is left for a record, above 0; see ``_turn`` for the error."""
+        left_s = until_s - self._clock.monotonic()
+        if left_s <= 0:
+            raise ServiceTimeoutError(f"no record within {self._bound_s:g} s")
+        return left_s
+
     def _until_stopped(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
         for piece in pieces:
-            if self._is_stopped:
+            if self._stopped.is_set():
                 raise _stopping()
             yield piece
 

@@ -329,11 +329,13 @@ class Forwarding:
         kind = asked.kind
         if not kind.is_safe and self._safe_mode is not None and self._current is not None:
             before = self._current.known
+            # For all that it may have to wait for.
+            until_s = self._safe_mode.until_s(began_s, hold_of(request))
             try:
-                answer = await self._in_doubt(self._safe_mode, asked, request, sender)
+                answer = await self._in_doubt(self._safe_mode, asked, request, sender, until_s)
                 if answer is None:
                     epoch = None if sender is None else sender.epoch
-                    await self._safe_mode.handed_over(asked.table, epoch, hold_of(request))
+                    await self._safe_mode.handed_over(asked.table, epoch, until_s)
                     rest = _with_the_rest(request, began_s)
                     return await self._created(here, asked, rest, self._safe_mode, before)
             except StateUnavailableError as error:
@@ -355,9 +357,22 @@ class Forwarding:
         return reply
 
     async def _in_doubt(
-        self, safe_mode: SafeMode, asked: _Asked, request: Request, sender: _Sender | None
+        self,
+        safe_mode: SafeMode,
+        asked: _Asked,
+        request: Request,
+        sender: _Sender | None,
+        until_s: float,
     ) -> PeerAnswer | None:
-        """Return another server's answer to a creation in doubt; ``None``: answer it here."""
+        """Return another server's answer to a creation in doubt; ``None``: answer it here.
+
+        Args:
+            safe_mode: Knows where to.
+            asked: What the request asks.
+            request: The request.
+            sender: See ``_answered``.
+            until_s: When it is held no longer, by the loop's clock.
+        """
         unsure = "" if sender is None else sender.unsure
         creation = _forwarded(asked, request)
         if not unsure and not safe_mode.is_sure:
@@ -372,7 +387,7 @@ class Forwarding:
             raise StateUnavailableError("this server can't reach the fleet's state store either")
         if unsure == SETTLED:
             return None
-        urls = await safe_mode.settled(asked.table, unsure, hold_of(request))
+        urls = await safe_mode.settled(asked.table, unsure, until_s)
         return await safe_mode.passed_on(urls, creation)
 
     async def _created(

@@ -120,7 +120,7 @@ def fleet_rows(views: ViewManager) -> Iterator[RouteRow]:
     """Yield the routes; neither opens a table."""
 
     def tables(_: Request) -> Reply:
-        return json_reply([str(table.table_id) for table in views.open_tables()])
+        return json_reply([views.as_given(table.table_id) for table in views.open_tables()])
 
     def record(request: Request) -> Reply:
         base_path = required(request.parameters(), BASE_PATH)

@@ -282,7 +282,11 @@ class Parts:
         return figures, tables
 
     def scrape(self) -> Scrape:
-        """Return counters and figures for a monitoring system."""
+        """Return counters and figures for a monitoring system; the next call knows readiness anew.
+
+        Never waits for the checks of readiness, which it begins: storage may hang.
+        """
+        self.readiness.ask()
         figures, tables = self.status_of()
         label = self.metrics.exported.label
         with self._lock:
@@ -395,11 +399,13 @@ class Parts:
         """Drop the markers kept in memory of tables that other servers own.
 
         Args:
-            is_foreign: Whether a table is one, by the text of its ``TableId``.
+            is_foreign: Whether a table is one, by the text of its ``TableId`` below its root as
+                that was given.
         """
+        given = self.views.as_given
         # Only then, as all paths are looked up again.
-        if any(is_foreign(str(table_id)) for table_id in self.markers.tables()):
-            self.markers.forget(lambda table_id: not is_foreign(str(table_id)))
+        if any(is_foreign(given(table_id)) for table_id in self.markers.tables()):
+            self.markers.forget(lambda table_id: not is_foreign(given(table_id)))
 
     def note_loads(self) -> None:
         """Take a sample of the CPU time that requests for each open table took."""

@@ -150,7 +150,7 @@ class FleetPart:
             token,
             other_token=other,
             ca_file=options.ca_file,
-            is_spread=lambda table: current.known.is_spread(table),
+            is_spread=current.is_spread_here,
             epoch=lambda: current.known.epoch,
             hear=current.hear,
             followers=lambda table: current.known.followers(table),

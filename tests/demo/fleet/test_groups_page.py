@@ -15,6 +15,7 @@ from demo.fleet.groups_record import (
     LookUp,
     durations,
     latencies,
+    moving_of,
 )
 from demo.fleet.record import Event, Round, Sample
 from demo.record import Proof
@@ -33,10 +34,12 @@ MOVE: dict[str, Any] = {
 def record(**changes: Any) -> GroupsRecord:
     made = {
         "hot": "UA",
+        "table": "/lake/UA",
         "marks": {"default": 0.004, "second": 0.006},
         "samples": [Sample(0.0, {"a": 5}), Sample(0.5, {"a": 9})],
         "loads": [
             LoadSample(0.0, {"default": 0.0, "second": 0.0}),
+            LoadSample(0.5, {}),
             LoadSample(1.0, {"default": 0.005, "second": 0.001}),
         ],
         "events": [Event(0.7, "UA turns hot")],
@@ -63,6 +66,12 @@ def test_look_ups_are_of_the_phase_in_which_they_ended() -> None:
     assert (only.phase, only.count, only.median_s, only.longest_s) == ("hot", 3, 0.2, 0.3)
 
 
+def test_tables_move_from_the_order_of_the_first_to_the_end_of_the_last() -> None:
+    later = {**MOVE, "state": "UNDONE", "began": {"PLANNED": 1700, "UNDONE": 2400}}
+    assert moving_of([MOVE, later], 500) == (0.5, 1.9)
+    assert moving_of([], 500) is None
+
+
 def test_a_move_s_states_have_durations_but_for_the_end() -> None:
     assert durations(MOVE) == {"PLANNED": 0.5, "WARMING": 0.25, "FLIPPED": 0.1, "DROPPING": 0.15}
 
@@ -74,6 +83,8 @@ def test_a_move_s_states_have_durations_but_for_the_end() -> None:
         ({"moves": []}, False),
         ({"moves": [{**MOVE, "state": "UNDONE"}]}, False),
         ({"moves": [{**MOVE, "state": "UNDONE"}, MOVE]}, True),
+        ({"moves": [{**MOVE, "path": "/lake/U"}]}, False),
+        ({"moves": [{**MOVE, "path": "/lake"}]}, True),
         ({"failed": 1}, False),
         ({"retried": 1}, True),
         ({"lookups": []}, False),

@@ -48,6 +48,11 @@ def test_a_mounted_table_has_owners_of_its_group() -> None:
     assert {seat.url for (seat,) in spread} == {"http://b:1", "http://c:1"}
     assert [known.is_spread(f"file:///{name}") for name in ("t", "hot", "huge")] == [0, 0, 1]
     assert [known.has_room_for(f"file:///{name}") for name in ("t", "hot/t")] == [True, True]
+    for group, is_here in (("hot", 1), ("default", 0), ("", 0)):
+        current = CurrentFleet("http://b:1")
+        current.group, current.known = group, known
+        spread_here = [current.is_spread_here(f"file:///{name}") for name in ("t", "hot", "huge")]
+        assert spread_here == [0, 0, is_here]
     assert known.further("file:///hot/t") == (), "both have it"
     others = {"http://b:1", "http://c:1"} - {known.owners("file:///huge")[0].url}
     assert set(known.further("file:///huge")) == others
@@ -119,13 +124,18 @@ def test_an_epoch_that_there_is_not_hides_no_later_one_for_long() -> None:
     current, readings = CurrentFleet("http://a:1"), list[int]()
     current.catch_up = lambda: readings.append(current.known.epoch)
     current.tell(FLEET, 1)
-    for epoch in (999_999, 999_999, 2):
+    for epoch in (999_999, 999_999, 1_000_000, 1_000_001, 2):
         current.hear(epoch)
     assert readings == [1]
     current.hear_anew()
     current.hear(1)
     current.hear(2)
     assert readings == [1, 1]
+    current.hear(3)
+    assert readings == [1, 1], "the reading is due"
+    current.tell(FLEET, 2)
+    current.hear(3)
+    assert readings == [1, 1, 2]
 
 
 def test_what_is_known_already_is_not_made_anew() -> None:

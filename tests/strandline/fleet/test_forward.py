@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -13,7 +14,9 @@ from fsview.wire.lookup_form import LOOKUP_PATH
 from fsview.wire.marker_form import CREATE_MARKER, MARKERS
 from fsview.wire.routes import BY_NAME
 from strandline.fleet.copies import Copies
+from strandline.fleet.current import CurrentFleet
 from strandline.fleet.forward import BUSY_SHARE, SHARE, Forwarder
+from strandline.fleet.safe_mode import HOLD_S, UNSURE, SafeMode
 from strandline.server.api.forwarding import Forwarding
 from strandline.server.api.routes import PARTITION_INDEX
 from strandline.server.http.reply import Reply as ServiceReply
@@ -317,3 +320,30 @@ def test_a_client_without_a_bound_waits_until_the_owner_has_done(fleet, table):
         assert fleet.client(1).request("GET", LATEST, params).body == b"[1]"
     assert len(owner.requests) == 3
     assert {request.headers["strandline-wait"] for request in owner.requests} == {"5"}
+
+
+def test_a_creation_is_held_only_once_for_all_that_it_waits_for():
+    """For the seat of a server in doubt, then until no server of the former group creates any."""
+    held_until_s: list[float] = []
+
+    class Noting(SafeMode):
+        async def _changed(self, is_so: Callable[[], bool], until_s: float) -> bool:
+            held_until_s.append(until_s)
+            return await super()._changed(is_so, until_s)
+
+    async def here(_: Request) -> ServiceReply:
+        return ServiceReply(200, b"true")
+
+    async def play() -> bytes:
+        current = CurrentFleet("http://here:1")
+        forwarder = Forwarder(current.url, current.owners, None)
+        forwarding = Forwarding(forwarder, Copies(forwarder), lambda _: None, current=current)
+        forwarding._safe_mode = Noting(current, forwarder)
+        query = urlencode({"markerdirpath": "/t/.hoodie/.temp/1", "basepath": "/t"}).encode()
+        fields = {b"strandline-forwarded": b"1", UNSURE.encode(): b"http://other:1"}
+        reply = await forwarding.answer(here, Request("POST", CREATE_MARKER, query, fields))
+        return bytes(reply.body)
+
+    assert asyncio.run(play()) == b"true"
+    assert len(held_until_s) == 2
+    assert held_until_s[0] == held_until_s[1] > HOLD_S

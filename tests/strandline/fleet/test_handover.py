@@ -43,7 +43,12 @@ class Stores(ViewManager):
 
 
 class Source:
-    """A server of the group default, whose tables move to the group hot, each by a move."""
+    """A server of the group default, whose tables move to the group hot, each by a move.
+
+    Args:
+        root: Of the moves.
+        views: Of the server.
+    """
 
     def __init__(self, root: Path, views: Stores) -> None:
         self.root, self.views = root, views
@@ -76,21 +81,25 @@ class Source:
         self.current.tell(fleet, self.epoch)
 
 
-@pytest.fixture
-def source(tmp_path: Path) -> Iterator[Source]:
-    with closing(Stores(tmp_path)) as views:
+@pytest.fixture(params=["lake", "link"])
+def source(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Source]:
+    """Its root may be a link, by which mounts name the tables."""
+    (tmp_path / "lake").mkdir()
+    (tmp_path / "link").symlink_to("lake")
+    root = tmp_path / request.param
+    with closing(Stores(root)) as views:
         for name in NAMES:
-            table = SmallTable(LocalStorage(str(tmp_path / name)))
+            table = SmallTable(LocalStorage(str(root / name)))
             table.write(("p=1", "a-0"))
             views.view(table.storage.base_path)
-        made = Source(tmp_path, views)
+        made = Source(root, views)
         made.handover.start(views, lambda _: None)
         yield made
         views.may_end.set()
         made.handover.stop()
 
 
-FLIPPED, DROPPING = MoveState.FLIPPED, MoveState.DROPPING
+PLANNED, FLIPPED, DROPPING = MoveState.PLANNED, MoveState.FLIPPED, MoveState.DROPPING
 
 
 def test_a_table_that_can_not_be_closed_holds_up_no_other_move(source: Source) -> None:
@@ -124,3 +133,20 @@ def test_a_table_in_use_is_closed_once_it_is_not(source: Source) -> None:
     del lease
     assert source.wait_for((3, "DROPPING"))
     assert len(source.views.open_tables()) == 2
+
+
+def test_markers_are_forgotten_once_a_change_while_a_move_waits(tmp_path: Path) -> None:
+    """All their directories are looked at, and it waits for as long as a creation does."""
+    forgotten: list[object] = []
+    with closing(Stores(tmp_path)) as views:
+        source = Source(tmp_path, views)
+        source.handover.attach(views, forgotten.append)
+        with source.current.creations.of(f"file://{tmp_path}/a"):
+            source.tell(FLIPPED)
+            assert [source.handover.look() for _ in range(3)] == [False] * 3
+            assert len(forgotten) == 1
+            source.tell(FLIPPED, PLANNED)
+            assert not source.handover.look()
+            assert len(forgotten) == 2
+        assert source.handover.look()
+        assert len(forgotten) == 3, "those of the move's tables"

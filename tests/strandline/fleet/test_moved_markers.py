@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,6 +14,7 @@ from fsview.wire.routes import BY_NAME
 from strandline.fleet.forward import EPOCH, FORWARDED
 from strandline.fleet.groups import Group
 from strandline.fleet.mounts import Mount, MountTable, Move, MoveState
+from strandline.fleet.neighbours import TABLES
 from strandline.fleet.seats import Fleet, HeldSeat, Member
 from tests.kit.concurrency.patience import PATIENCE_S, pause
 from tests.kit.servers.live_service import Answered, known
@@ -204,3 +206,24 @@ def test_a_server_that_is_about_to_get_a_table_keeps_it_open_and_follows(moving:
     assert answer.status == 200
     (view,) = destination.parts.views.open_tables()
     assert view.newest().timeline.instants[-1].requested_time == instant, "it was notified"
+
+
+def test_tables_below_a_root_that_is_a_link_are_the_fleet_s_as_clients_name_them(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "mnt").mkdir()
+    (tmp_path / "lake").symlink_to("mnt")
+    table = SmallTable(LocalStorage(str(tmp_path / "lake" / "t")))
+    table.write(("p=1", "a-0"))
+    text = f"file://{tmp_path}/lake/t"
+    with knowing_fleet(str(tmp_path / "lake"), 1) as (server,):
+        parts = server.parts
+        assert server.client().request("GET", LATEST, known(table.storage)).status == 200
+        assert create(server, table, "a").body == b"true"
+        assert json.loads(server.client().request("GET", TABLES).body) == [text]
+        parts.views.close_foreign(lambda name: name == text, 0)
+        assert len(parts.views.open_tables()) == 1
+        parts.forget_markers(lambda name: name != text)
+        assert server.markers() == 1
+        parts.forget_markers(lambda name: name == text)
+        assert server.markers() == 0

@@ -573,6 +573,8 @@ def test_a_record_that_can_not_be_read_is_ignored_and_can_be_forgotten(
         b"no JSON",
         b"{}",
         good.replace(b"PLANNED", b"ELSEWHERE"),
+        good.replace(b"PLANNED", b"DONE"),
+        good.replace(b"PLANNED", b"UNDONE"),
         good.replace(b'"began": {}', b'"began": {"PLANNED": "x"}'),
         good.replace(b'"hot"', b'"a/b"'),
         good.replace(b'"default"', b'""'),

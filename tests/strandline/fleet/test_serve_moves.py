@@ -17,9 +17,11 @@ from fsview.wire.routes import BY_NAME
 from strandline.__main__ import main
 from strandline.fleet.changes import await_move, plan_move
 from strandline.fleet.mounts import Move, MoveState
+from strandline.fleet.neighbours import TABLES as TABLES_PATH
 from strandline.fleet.records import read_fleet
 from strandline.fleet.state.base import StateStore
 from strandline.fleet.state.url import open_state
+from tests.executor_proxy.scripted_server import Raw, Reply, Request, ScriptedServer
 from tests.kit.concurrency.patience import PATIENCE_S
 from tests.kit.formats.marker_name import marker_name
 from tests.kit.servers.live_service import HttpClient, known, serving
@@ -273,10 +275,25 @@ def test_a_destination_that_is_killed_has_the_move_undone(lake: Lake) -> None:
     assert lake.create(a, "x") == (200, b"true")
 
 
-def test_creations_are_held_until_a_stopped_server_of_the_source_knows(lake: Lake) -> None:
+@pytest.fixture
+def listing() -> Iterator[str]:
+    """Address of what lists no tables in a server's place, and breaks all other connections off."""
+
+    def script(request: Request) -> Reply | Raw:
+        return Reply(b"[]") if request.path == TABLES_PATH else Raw()
+
+    with ScriptedServer(script) as running:
+        yield running.url
+
+
+def test_creations_are_held_until_a_stopped_server_of_the_source_knows(
+    lake: Lake, listing: str
+) -> None:
     """It counts as alive for a minute, and doesn't acknowledge before it goes on."""
     a, b = lake.a, lake.b
-    other = lake.start("o", "lake", "--fleet-dead", "60")
+    # The move would wait for its list of tables before the flip.
+    other = lake.start("o", "lake", "--fleet-dead", "60", "--advertise", listing)
+    other.url = listing
     wait_for_seats((a, b, other), {0: a.url, 1: b.url, 2: other.url})
     before = lake.ask(a)
     other.hang()

@@ -25,7 +25,7 @@ from strandline.fleet.mounts import Mount, MountTable, Move, MoveState
 from strandline.fleet.moves import FAILED
 from strandline.fleet.neighbours import RECORD, TABLES, Neighbours
 from strandline.fleet.seats import Fleet, HeldSeat, Member
-from strandline.fleet.warming import Wanted, Warming, fetches, wanted
+from strandline.fleet.warming import AT_ONCE, Wanted, Warming, fetches, wanted
 from tests.fsview.shared_work import wait_until
 from tests.kit.concurrency.manual_clock import ManualClock
 from tests.kit.concurrency.patience import PATIENCE_S
@@ -138,6 +138,65 @@ def test_servers_that_trickle_leave_time_for_the_next(tmp_path: Path) -> None:
     assert slow.asked == urls
     assert warming.status() == {"root_not_allowed": 1, "service_timeout": 2}
     assert clock.monotonic() < 30.0
+
+
+class Late(Neighbours):
+    """A server that doesn't list its tables the first times, as one that restarts or hangs."""
+
+    def __init__(self, *tables: str, failures: int) -> None:
+        super().__init__(None)
+        self.listed, self.failures = tables, failures
+        self.asked = 0
+
+    def tables(self, url: str, within_s: float) -> tuple[str, ...]:
+        self.asked += 1
+        if self.asked <= self.failures:
+            raise ServiceTimeoutError(f"{url} hangs")
+        return self.listed
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        # One time is the seat's.
+        (Late(failures=3), "WARMING"),
+        # No text of a table id, which nobody foresees.
+        (Late("x", failures=0), "FAILED ValueError: substring not found"),
+    ],
+)
+def test_a_move_goes_on_once_its_source_has_listed_its_tables(tmp_path, source, said):
+    members = (
+        Member(ME, ME, is_standby=False, joined=1, group="hot"),
+        Member("a", "http://a:1", is_standby=False, joined=2),
+    )
+    seats = (HeldSeat(0, (ME,), ME, "hot"), HeldSeat(1, ("a",), "http://a:1"))
+    move = Move(7, Mount.of("/lake", "hot"), "default", MoveState.WARMING)
+    current, acks = CurrentFleet(ME), queue.Queue()
+
+    def acknowledge(number: int, what: str) -> None:
+        acks.put((number, what, source.asked > source.failures))
+
+    current.tell(Fleet(members, seats, moves=(move,)), 1)
+    warming = Warming(current, ME, source, lambda: None, acknowledge, again_s=0.001)
+    with closing(ViewManager([str(tmp_path)])) as views:
+        warming.start(views)
+        assert acks.get(timeout=PATIENCE_S) == (7, said, True)
+        warming.stop()
+
+
+def test_who_gets_no_turn_to_receive_a_record_loads_the_table(table):
+    """The turns are those of other moves, whose servers trickle."""
+    neighbours = Listing(f"file://{table.storage.base_path}")
+    current, is_ready = CurrentFleet(ME), threading.Event()
+    current.tell(joining("http://a:1"), 1)
+    warming = Warming(current, ME, neighbours, is_ready.set, bound_s=0.02)
+    for _ in range(AT_ONCE):
+        assert warming._receiving.acquire(blocking=False)
+    with closing(ViewManager([table.storage.base_path])) as views:
+        warming.start(views)
+        assert is_ready.wait(PATIENCE_S)
+        warming.stop()
+        assert warming.status() == {"loaded": 1, "service_timeout": 1}
 
 
 class Undoing(Neighbours):
