@@ -15,6 +15,7 @@ import http.client
 import json
 import re
 import zlib
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -38,6 +39,7 @@ from timeline.errors import (
     RemoteFailureError,
     ServiceBusyError,
     ServiceError,
+    ServiceUnreachableError,
     StrandlineError,
     ViewBehindError,
 )
@@ -53,6 +55,12 @@ _WAIT_SHARE: Final = 0.75
 """The same, as a fraction of the timeouts: a service that is loading must not seem dead."""
 _LONGEST_RETRY_AFTER_S: Final = 60.0
 """Upper bound of ``Retry-After``."""
+
+_READ_NO_REPORT: Final = (
+    http.client.UNAUTHORIZED,
+    http.client.REQUEST_HEADER_FIELDS_TOO_LARGE,
+)
+"""Statuses with which the service refuses a request before it counts the reports in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,11 +150,14 @@ class HttpSession:
         unreported = worker.fallbacks
         reports = unreported.take(self.url)
         if reports:
-            headers[FALLBACKS_HEADER] = ",".join(f"{cause}={n}" for _, cause, n in reports)
+            counts: Counter[str] = Counter()
+            for _, cause, n in reports:
+                counts[cause] += n
+            headers[FALLBACKS_HEADER] = ",".join(f"{cause}={n}" for cause, n in counts.items())
         try:
             return self._call(Outgoing(method, path, target, headers, body, is_safe), timeouts)
         except ServiceError as error:
-            if not isinstance(error, RemoteFailureError):  # else the service has read them
+            if _is_unread(error):
                 for report in reports:
                     unreported.add(*report)
             raise
@@ -167,6 +178,16 @@ class HttpSession:
         if self.token is not None:
             headers["Authorization"] = f"Bearer {self.token}"
         return headers
+
+
+def _is_unread(error: ServiceError) -> bool:
+    """Whether the service can't have counted the reports of a request that failed.
+
+    A lost report is better than one that counts twice, so in doubt it has.
+    """
+    if isinstance(error, RemoteFailureError):
+        return error.answered in _READ_NO_REPORT
+    return isinstance(error, ServiceUnreachableError) and not error.may_have_arrived
 
 
 def _wait_within(timeouts: Timeouts) -> str:

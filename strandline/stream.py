@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from typing import Any, Final
 
 try:
-    from pyspark.errors import PySparkException
+    from pyspark.errors import PySparkException, StreamingQueryException
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming import StreamingQuery
 except ImportError as error:
@@ -59,9 +59,10 @@ class TableStream(StreamingQuery):  # type: ignore[misc]  # pyspark isn't follow
     def stop(self) -> None:
         """Stop the query, and close the client of the table.
 
-        The jobs of a batch that is being written are cancelled; the batch is written again when the
-        query is started again.
+        The jobs of a batch that is being written are cancelled, and a pause before its next attempt
+        ends; the batch is written again when the query is started again.
         """
+        self._sink.stop()
         super().stop()
         self._closing.join()
 
@@ -80,7 +81,7 @@ class TableStream(StreamingQuery):  # type: ignore[misc]  # pyspark isn't follow
         ended: bool | None = False
         try:
             ended = super().awaitTermination(timeout)
-        except PySparkException:
+        except StreamingQueryException:
             self._closing.join()
             raise
         if ended is not False:
@@ -159,6 +160,16 @@ def write(
         storage_options=storage_options,
         progress=progress,
     )
+    return _begun(stream, sink)
+
+
+def _begun(stream: Any, sink: StreamSink) -> TableStream:
+    """Start a query that writes to a sink; close the sink if that fails.
+
+    Args:
+        stream: Spark's ``DataStreamWriter``.
+        sink: The sink.
+    """
     query_id: Future[str] = Future()
 
     def write_batch(rows: DataFrame, number: int) -> None:
@@ -170,12 +181,14 @@ def write(
         query = stream.foreachBatch(write_batch).start()
         query_id.set_result(query.id)
         return TableStream(query, sink)
-    except BaseException as failure:
-        if query is not None:
-            query.stop()
-        elif not query_id.done():
-            query_id.set_exception(failure)
-        sink.close()
+    except BaseException:
+        try:
+            # First, as the end of the query waits for its first batch, which may wait for this.
+            query_id.cancel()
+            if query is not None:
+                query.stop()
+        finally:
+            sink.close()
         raise
 
 

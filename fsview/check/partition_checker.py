@@ -61,7 +61,6 @@ _REMOVING: Final = (CLEAN, ROLLBACK, RESTORE)
 _PENDING_MAPS: Final = ("pending_compaction", "pending_log_compaction", "pending_clustering")
 
 _APPENDING: Final = (DELTA_COMMIT, LOG_COMPACTION)
-_NAMING_LOGS: Final = (DELTA_COMMIT, ROLLBACK, RESTORE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,7 +284,8 @@ class UnnamedFiles:
             return False
         if held is not None and listed < held:
             # A write empties the log of a repeated attempt, which may have been listed before.
-            return listed == 0 and name not in self._names_written
+            # If another writer has rolled that back, its rollback names the log with its size.
+            return listed == 0 and name not in self._names_committed
         if self._appends_pend:
             return True
         # Not all rollbacks name the logs that they leave.
@@ -308,9 +308,18 @@ class UnnamedFiles:
     @cached_property
     def _names_written(self) -> frozenset[str]:
         """Names of the files that the timeline's instants say they wrote."""
+        return self._names_committed | self._names_in((ROLLBACK, RESTORE))
+
+    @cached_property
+    def _names_committed(self) -> frozenset[str]:
+        """Names of the files that the timeline's delta commits wrote."""
+        return self._names_in((DELTA_COMMIT,))
+
+    def _names_in(self, actions: Collection[str]) -> frozenset[str]:
+        """Return the names of the files that completed instants of some actions wrote."""
         names: set[str] = set()
         for instant in self._snapshot.active.completed():
-            if instant.action in _NAMING_LOGS:
+            if instant.action in actions:
                 delta = delta_of(self._client.read(instant), self._extensions)
                 change = delta.partitions.get(self._partition, NO_CHANGE)
                 names.update(file.name for file in change.added)

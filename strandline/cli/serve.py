@@ -158,13 +158,14 @@ def _run(
 
     def stop(number: int, _: object) -> None:
         nonlocal is_stopped
-        is_stopped = True
-        if fleet is not None:
-            fleet.interrupt()
+        is_first, is_stopped = not is_stopped, True
         if server is not None:
-            if number == signal.SIGTERM and settings.own.drain_s:
+            # It stays a member of its fleet until it answers no more.
+            if is_first and number == signal.SIGTERM and settings.own.drain_s:
                 logger.info("draining for %g s at most: probes fail", settings.own.drain_s)
             server.drain(settings.own.drain_s if number == signal.SIGTERM else 0.0)
+        elif fleet is not None:
+            fleet.interrupt()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)

@@ -6,8 +6,10 @@ object store's client repeats an unanswered request, so "exists already" may res
 success.
 
 Only the writer that requested an instant completes it, so any completed file of the instant is its
-own. From table version 8 on the file's name has the completion time, so exclusive creation doesn't
-exclude a second file under a new time. A create is therefore repeated under the same name only.
+own. A compaction's plan may be executed by several writers, one after the other, whose completed
+files name different data files. From table version 8 on the file's name has the completion time, so
+exclusive creation doesn't exclude a second file under a new time. A create is therefore repeated
+under the same name only.
 
 Another writer that considers this one dead may roll the instant back at the same time. It puts its
 rollback on the timeline, and then, before it deletes a file, checks whether the instant has
@@ -31,7 +33,12 @@ from timeline.errors import (
 )
 from timeline.instant import RESTORE, ROLLBACK, Instant, completed_action
 from timeline.meta_client import TableMetaClient
-from timeline.metadata.instant_metadata import InstantMetadata, RollbackMetadata, RollbackPlan
+from timeline.metadata.instant_metadata import (
+    CommitMetadata,
+    InstantMetadata,
+    RollbackMetadata,
+    RollbackPlan,
+)
 from timeline.timeline import Timeline
 
 logger = logging.getLogger(__name__)
@@ -61,7 +68,8 @@ def complete_surely(
         just_seen: As in ``TableMetaClient.complete``.
 
     Raises:
-        ConcurrentWriteError: It was rolled back and isn't completed.
+        ConcurrentWriteError: It was rolled back and isn't completed, or another writer has executed
+            its plan.
         CommitOutcomeUnknownError: It may be completed, now or later.
     """
     for attempt in range(1, _ATTEMPTS + 1):
@@ -79,6 +87,11 @@ def complete_surely(
         except Exception as error:
             found = _completed(meta, instant)
             if found is not None:
+                if not _is_ours(meta, found, metadata, error):
+                    raise ConcurrentWriteError(
+                        f"{found} of {meta.storage.base_path} was completed by another writer",
+                        hint="it considered this one dead, and executed the plan again",
+                    ) from error
                 logger.info("%s has completed, although its last call failed: %s", found, error)
                 return found
             if attempt == _ATTEMPTS:
@@ -238,6 +251,24 @@ def _completed(meta: TableMetaClient, instant: Instant) -> Instant | None:
             return found
         return None
     return None
+
+
+def _is_ours(
+    meta: TableMetaClient, found: Instant, metadata: InstantMetadata, error: Exception
+) -> bool:
+    """Return whether a completed instant names the same data files as this writer's metadata."""
+    if not isinstance(metadata, CommitMetadata) or not metadata.compacted:
+        return True
+    try:
+        theirs = meta.read(found)
+    except Exception as failure:
+        raise _unknown(meta, found, error) from failure
+    return isinstance(theirs, CommitMetadata) and _paths(theirs) == _paths(metadata)
+
+
+def _paths(metadata: CommitMetadata) -> set[str | None]:
+    stats = metadata.partition_to_write_stats.values()
+    return {stat.path for each in stats for stat in each}
 
 
 def _unknown(

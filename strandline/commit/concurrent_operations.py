@@ -15,11 +15,13 @@ The announcement describes the changes of such a commit. Markers don't suffice: 
 the file groups that a replacecommit replaces nor the schema. So the file
 ``.hoodie/.heartbeat/<instant>.completing`` holds a JSON object::
 
-    {"version": 1, "operation": "UPSERT", "schema": "…", "groups": {"eu": ["<file id>", …]}}
+    {"version": 1, "operation": "UPSERT", "schema": "…", "stream": "<identifier>",
+     "groups": {"eu": ["<file id>", …]}}
 
 ``groups`` has the file ids written or replaced in each partition, ``schema`` is the Avro schema
-that the commit records. It is written once, by one request, before the request that completes the
-instant. Hudi doesn't read it.
+that the commit records, ``stream`` identifies the stream of which it is a micro-batch, or is empty.
+It is written once, by one request, before the request that completes the instant. Hudi doesn't read
+it.
 
 An instant that is requested must be the newest: by the order of instants readers choose the newer
 of two files (``check_newest``).
@@ -30,7 +32,7 @@ Source: Hudi 1.2.0 ``TimelineArchiverV2.getCommitInstantsToArchive``.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Final
 
@@ -43,7 +45,13 @@ from strandline.commit.conflict import (
     operation_of,
     records_other_schema,
 )
-from strandline.commit.others_heartbeats import announcement_path, read_beat, writer_is_gone
+from strandline.commit.others_heartbeats import (
+    Beat,
+    announcement_path,
+    read_beat,
+    writer_is_gone,
+)
+from strandline.records.commit_history import COMMIT_ACTIONS
 from timeline.errors import (
     ConcurrentWriteError,
     CorruptMetadataError,
@@ -79,7 +87,8 @@ def conflicts_in_doubt(
 
     Cost: three calls for each inflight write; a read for one in doubt.
     """
-    for instant in _commits_in_doubt(meta, now, ours.instant):
+    others = now.without_time(ours.instant.requested_time)
+    for instant, _ in _commits_in_doubt(meta, others):
         reason = _reason(ours, _announced(meta, instant), strategy, meta.config.version)
         if reason:
             yield (
@@ -87,14 +96,38 @@ def conflicts_in_doubt(
             )
 
 
-def _commits_in_doubt(meta: TableMetaClient, now: Timeline, ours: Instant) -> Iterator[Instant]:
-    """Yield the commits of other writers whose completion is in doubt, in timeline order."""
+def batch_in_doubt(
+    meta: TableMetaClient, now: Timeline, stream: str, has_expired: Callable[[Beat], bool]
+) -> Instant | None:
+    """Return a commit in doubt that may be a micro-batch of a stream; ``None`` if there is none.
+
+    It may be the batch that its writer, or another run of the query, is about to repeat.
+
+    Args:
+        meta: The table's meta client.
+        now: The active timeline.
+        stream: Identifies the stream.
+        has_expired: Whether a beat has; then the next write rolls the commit back.
+
+    Cost: as ``conflicts_in_doubt``.
+    """
+    commits = now.filter(lambda each: each.action in COMMIT_ACTIONS)
+    for instant, beat in _commits_in_doubt(meta, commits):
+        if not has_expired(beat):
+            announced = _announced(meta, instant)
+            if announced is None or announced.stream == stream:
+                return instant
+    return None
+
+
+def _commits_in_doubt(meta: TableMetaClient, now: Timeline) -> Iterator[tuple[Instant, Beat]]:
+    """Yield the commits whose completion is in doubt, with their beats, in timeline order."""
     for instant in now.pending().write_timeline():
-        if instant.state is not State.INFLIGHT or instant.requested_time == ours.requested_time:
+        if instant.state is not State.INFLIGHT:
             continue
         beat = read_beat(meta.storage.for_cause("heartbeat"), instant.requested_time)
         if beat is not None and beat.completing and not writer_is_gone(beat):
-            yield instant
+            yield instant, beat
 
 
 def _announced(meta: TableMetaClient, instant: Instant) -> ConcurrentOperation | None:
@@ -118,6 +151,8 @@ def _reason(
     """Return why a commit in doubt may conflict with ours; ``""`` if it doesn't."""
     if other is None:
         return "its announcement doesn't describe its changes"
+    if ours.stream and other.stream == ours.stream:
+        return f"it is a batch of the same stream {ours.stream!r}"
     for conflict in conflicts_with(ours, [other], strategy, version):
         if not conflict.resolved:
             return str(conflict)
@@ -133,6 +168,7 @@ def encode_announcement(operation: ConcurrentOperation) -> bytes:
         "version": _VERSION,
         "operation": operation.operation,
         "schema": operation.avro_schema,
+        "stream": operation.stream,
         "groups": groups,
     }
     return json.dumps(content, separators=(",", ":")).encode()
@@ -154,10 +190,11 @@ def decode_announcement(instant: Instant, data: bytes) -> ConcurrentOperation | 
             "version": version,
             "operation": str(operation),
             "schema": str(schema),
+            "stream": str(stream),
             "groups": dict(groups),
         } if version == _VERSION and all(map(_is_text_list, groups.values())):
             pairs = ((partition, file_id) for partition in groups for file_id in groups[partition])
-            return ConcurrentOperation(instant, operation, frozenset(pairs), schema)
+            return ConcurrentOperation(instant, operation, frozenset(pairs), schema, stream=stream)
     return None
 
 
@@ -184,7 +221,7 @@ def operations_archived_since(
         ``archived_operation``.
     """
     for instant in seen.pending().write_timeline():
-        if now.find(instant.requested_time, instant.action) is None and not _was_rolled_back(
+        if now.find(instant.requested_time, instant.action) is None and not was_rolled_back(
             meta, instant, now
         ):
             yield archived_operation(meta, instant, ours)
@@ -237,8 +274,11 @@ def operation_at(
         return archived_operation(meta, instant, ours)
 
 
-def _was_rolled_back(meta: TableMetaClient, instant: Instant, now: Timeline) -> bool:
-    """Return whether a rollback has undone an instant that isn't on the active timeline."""
+def was_rolled_back(meta: TableMetaClient, instant: Instant, now: Timeline) -> bool:
+    """Return whether a rollback has undone an instant that isn't on the active timeline.
+
+    Cost: a read of each later rollback; the archive's times if only a pending one names it.
+    """
     time = instant.requested_time
     later = now.filter(lambda each: each.requested_time > time)
     if rollback_of(meta, {time}, later.completed(), Timeline()) is not None:

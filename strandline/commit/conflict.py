@@ -19,7 +19,7 @@ Source: Hudi 1.2.0 ``SimpleConcurrentFileWritesConflictResolutionStrategy``,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from timeline.instant import (
@@ -149,6 +149,8 @@ class ConcurrentOperation:
         avro_schema: The table's schema that it records; ``""`` if none.
         searched: Partitions in which it looked up keys, known only to its own writer; those in
             which it also wrote may be missing.
+        stream: Identifier of the stream of which it is a micro-batch, known only to its own writer
+            or by its announcement; ``""`` if it is none.
     """
 
     instant: Instant
@@ -156,6 +158,7 @@ class ConcurrentOperation:
     groups: frozenset[TouchedGroup]
     avro_schema: str = ""
     searched: Partitions = NOWHERE
+    stream: str = ""
 
     @property
     def overwrites(self) -> bool:
@@ -234,7 +237,8 @@ def candidates(
     They are the writes and table services that have completed since the timeline was read at the
     commit's start. (Hudi compares those later than the last one completed at that time, and those
     pending at that time.) Planned ones count, too, because they remove file groups once they
-    complete: clusterings whenever they were planned, others if they were planned after ours.
+    complete: clusterings whenever they were planned, others if they were planned after ours. In
+    table version 6 a delta commit is compared with each compaction that it hasn't seen.
 
     Args:
         seen: The active timeline that the commit's look-ups were pinned to.
@@ -256,7 +260,10 @@ def candidates(
             (instant.requested_time, instant.action) not in done
             if instant.is_completed
             else (strategy.counts_pending or _leaves_logs(instant, ours, table_version))
-            and _is_planned(instant, ours, table_version)
+            and (
+                _is_planned(instant, ours, table_version)
+                or _hides_logs(instant, ours, table_version, seen)
+            )
         )
     )
 
@@ -274,12 +281,22 @@ def _is_planned(instant: Instant, ours: Instant, table_version: int) -> bool:
 
 
 def _leaves_logs(instant: Instant, ours: Instant, table_version: int) -> bool:
-    """Return whether a pending compaction will hide logs that ours has written since its plan.
+    """Return whether a pending compaction may hide logs that ours has written.
 
     Before version 8 a log belongs to the slice in its name, and the plan doesn't have it.
     """
     is_delta = ours.action == DELTA_COMMIT
     return is_delta and instant.action == COMPACTION and table_version < FIRST_LOGS_OF_WRITERS
+
+
+def _hides_logs(instant: Instant, ours: Instant, table_version: int, seen: Timeline) -> bool:
+    """Return whether a compaction hides logs that ours has named by the slice before it.
+
+    Its planner has chosen its time, and listed the files, but requested it after ours had read the
+    timeline; so it may be earlier than ours.
+    """
+    time = instant.requested_time
+    return _leaves_logs(instant, ours, table_version) and seen.find(time, COMPACTION) is None
 
 
 def operation_of(instant: Instant, metadata: InstantMetadata | None) -> ConcurrentOperation:
@@ -318,8 +335,17 @@ def conflicts_with(
     others: Iterable[ConcurrentOperation],
     strategy: ConflictStrategy,
     table_version: int = FIRST_LOGS_OF_WRITERS,
+    seen: Timeline | None = None,
 ) -> tuple[Conflict, ...]:
-    """Return the operations that conflict with ours, in the order given."""
+    """Return the operations that conflict with ours, in the order given.
+
+    Args:
+        ours: The commit.
+        others: Those that it is compared with.
+        strategy: Decides which file groups conflict.
+        table_version: The table's version.
+        seen: As for ``candidates``; ``None`` if ours has seen the compactions among the others.
+    """
     units: dict[tuple[str, str | int], TouchedGroup] = {strategy.unit_of(g): g for g in ours.groups}
     found = []
     for other in others:
@@ -333,7 +359,7 @@ def conflicts_with(
                     other.instant.action,
                     other.operation,
                     tuple(sorted(units[unit] for unit in both)),
-                    resolved=_is_resolved(ours.instant, other, table_version),
+                    resolved=_is_resolved(ours.instant, other, table_version, seen),
                 )
             )
         elif other.instant.is_completed and (overlap := _overlap(ours, other)):
@@ -372,12 +398,17 @@ def records_other_schema(ours: ConcurrentOperation, other: ConcurrentOperation) 
     return other.operation != COMPACT and other.avro_schema not in ("", ours.avro_schema)
 
 
-def _is_resolved(ours: Instant, other: ConcurrentOperation, table_version: int) -> bool:
+def _is_resolved(
+    ours: Instant, other: ConcurrentOperation, table_version: int, seen: Timeline | None
+) -> bool:
     """Return whether both may commit: an earlier compaction only rewrites what ours read.
 
     So does a later one, if ours is a delta commit: from version 8 on our logs belong to the slice
     that the compaction began, as ours completes after it was requested.
     """
+    compaction = replace(other.instant, action=COMPACTION)
+    if seen is not None and _hides_logs(compaction, ours, table_version, seen):
+        return False
     is_earlier = other.instant.requested_time < ours.requested_time
     is_delta = ours.action == DELTA_COMMIT and table_version >= FIRST_LOGS_OF_WRITERS
     return other.operation == COMPACT and (is_earlier or is_delta)

@@ -15,6 +15,10 @@ The driver chooses one of them for the whole write, because Hudi's rollback igno
 files if there is a ``MARKERS.type``. So that file is created before the tasks begin, and even a
 task that works without the service adds lines, not files.
 
+A plan's instant may be executed twice at the same time, if a writer that was considered dead wakes
+up. Both have one marker folder, so the names of their files have a number of the execution
+(``execution_token``), and until the instant has completed each deletes only its own files.
+
 A marker is a name in a set, so creating it twice is harmless. So after a lost response, when the
 service may or may not have the marker, the task writes it itself.
 
@@ -138,20 +142,60 @@ def timeline_and_markers(meta: TableMetaClient) -> tuple[Timeline, frozenset[str
     return meta.timeline_in(on_timeline), frozenset(filter(str.isdigit, marked))
 
 
-def delete_unreported(storage: Storage, instant: str, reported: Collection[str]) -> tuple[str, ...]:
+EXECUTIONS: Final = 500_000_000
+"""Bound of the random numbers of executions: names with at most nine digits are packed by views."""
+
+
+def execution_token(write_token: str, execution: int, *, in_driver: bool) -> str:
+    """Return the write token of a base file of one execution of a plan.
+
+    Args:
+        write_token: Token of a task attempt, ``<partition>-<stage>-<attempt>``. Two processes may
+            have the same numbers; so may the driver and the executors of one execution.
+        execution: Random number of the execution, below ``EXECUTIONS``.
+        in_driver: Whether the task runs in the driver.
+    """
+    partition, _, attempt = write_token.split("-")
+    return f"{partition}-{2 * execution + (not in_driver)}-{attempt}"
+
+
+def is_of_execution(path: str, execution: int) -> bool:
+    """Return whether the name of a base file has the number of an execution."""
+    parts = path.rpartition("/")[2].rsplit("_", 2)
+    numbers = parts[1].split("-") if len(parts) == 3 else []
+    return len(numbers) == 3 and numbers[1] in (str(2 * execution), str(2 * execution + 1))
+
+
+def delete_unreported(
+    storage: Storage, instant: str, reported: Collection[str], execution: int | None = None
+) -> tuple[str, ...]:
     """Delete files with a marker of this instant that aren't ``reported``; return their paths.
 
     They come from task attempts whose results Spark discarded.
+
+    Args:
+        storage: The table's storage.
+        instant: Requested time of the instant.
+        reported: Paths of the files that it reports.
+        execution: Number of the execution whose files are deleted; ``None``: all files.
     """
     listed = storage.list_tree(directory_path(instant))
-    return _delete_unreported(storage, instant, listed, reported)
+    return _delete_unreported(storage, instant, listed, reported, execution)
 
 
 def _delete_unreported(
-    storage: Storage, instant: str, listed: Collection[FileInfo], reported: Collection[str]
+    storage: Storage,
+    instant: str,
+    listed: Collection[FileInfo],
+    reported: Collection[str],
+    execution: int | None = None,
 ) -> tuple[str, ...]:
     marked = _own_files(markers_in(storage, instant, listed), instant)
-    unreported = tuple(path for path in marked if path not in reported)
+    unreported = tuple(
+        path
+        for path in marked
+        if path not in reported and (execution is None or is_of_execution(path, execution))
+    )
     if unreported:
         take_back(storage, instant, unreported)
     return unreported

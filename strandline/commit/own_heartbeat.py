@@ -11,6 +11,9 @@ The way it ends decides what other writers do: ``stop`` deletes the file, for an
 completed or was rolled back; after ``abandon`` the next writer rolls the instant back; after
 ``leave`` that writer waits for the expiry first, as a request may still take effect.
 
+The instant of a plan may be executed by several writers, one after the other, so a writer that has
+stalled leaves a file alone that is another one's since.
+
 Source: Hudi 1.2.0 ``HoodieHeartbeatClient``.
 """
 
@@ -79,6 +82,7 @@ class Heartbeat:
         self._owner = this_process()
         self._token = uuid.uuid4().hex
         self._instant = ""
+        self._is_taken = False
         self._writing = threading.Lock()
         self._phase = Phase.UNSTARTED
         self._lock = threading.Lock()
@@ -138,6 +142,7 @@ class Heartbeat:
             ConcurrentWriteError: Another writer that may be alive has a heartbeat for it.
             StorageError: The first beat can't be written.
         """
+        self._is_taken = True
         beat = read_beat(self._storage, instant)
         if beat is not None and not (
             writer_is_gone(beat) or is_expired(beat, self._clock.now_ms(), self._settings)
@@ -214,6 +219,23 @@ class Heartbeat:
                 self._beat()
         self.check()
 
+    def has_file(self) -> bool:
+        """Return whether the heartbeat file is this writer's, not one's that took the instant over.
+
+        False if the last beat has expired: from then on another writer may take it.
+
+        Raises:
+            StorageError: The file can't be read.
+
+        Cost: a read and two stats after ``take``, else none.
+        """
+        if not self._is_taken:
+            return True
+        if self._age_ms() is None:
+            return False
+        beat = read_beat(self._storage, self._instant)
+        return beat is not None and beat.token == self._token
+
     def stop(self) -> None:
         """Stop beating and delete the file; for an instant that completed or was rolled back."""
         self._end()
@@ -234,7 +256,8 @@ class Heartbeat:
         try:
             # This takes precedence over an announcement, because the caller is certain that the
             # instant wasn't completed.
-            self._write(ended=True, late=late)
+            if self.has_file():
+                self._write(ended=True, late=late)
         except StorageError as error:
             # Writers of other processes then wait for the expiry.
             logger.warning("the heartbeat of %s can't be ended: %s", self._instant, error)

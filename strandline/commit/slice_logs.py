@@ -16,10 +16,11 @@ import logging
 from collections.abc import Iterable
 from zlib import crc32
 
+from fsview.model.file_group import FileSlice
 from strandline.read.logs.log_blocks import read_log
 from strandline.server.marker.name import is_slice_log
 from timeline.encoding.log_block import INSTANT_TIME, TornBlock, scan_blocks
-from timeline.errors import PathNotFoundError
+from timeline.errors import PathNotFoundError, StorageError
 from timeline.storage.base import Storage
 
 logger = logging.getLogger(__name__)
@@ -52,6 +53,14 @@ def instants_in(storage: Storage, path: str) -> frozenset[str]:
     return frozenset(block.header.get(INSTANT_TIME, "") for block in blocks)
 
 
+def is_emptied(found: FileSlice) -> bool:
+    """Return whether a slice has only logs that writes have emptied.
+
+    The clean that deleted its base file didn't know them.
+    """
+    return found.base_file is None and {log.size for log in found.log_files} == {0}
+
+
 def take_back(storage: Storage, instant: str, paths: Iterable[str]) -> None:
     """Delete files that a write has created and doesn't report; empty logs named by their slice.
 
@@ -60,6 +69,9 @@ def take_back(storage: Storage, instant: str, paths: Iterable[str]) -> None:
         instant: Requested time of the write.
         paths: The files, under the base path; missing ones are fine.
 
+    Raises:
+        StorageError: A file stays; those after it were tried nevertheless, as each makes room.
+
     Cost: a delete, and for each such log a read and a replacement.
     """
     own, of_slices = list[str](), list[str]()
@@ -67,13 +79,24 @@ def take_back(storage: Storage, instant: str, paths: Iterable[str]) -> None:
         (of_slices if is_slice_log(path, instant) else own).append(path)
     if own:
         storage.delete_all(own)
+    failure: StorageError | None = None
     for path in of_slices:
         try:
-            writers = instants_in(storage, path)
-        except PathNotFoundError:
-            continue
-        if writers <= {instant}:
-            storage.replace(path, b"")
-        else:
-            others = sorted(writers - {instant})
-            logger.warning("%s stays, as instant %s has appended to it", path, others[0])
+            _empty(storage, instant, path)
+        except StorageError as error:
+            failure = failure or error
+    if failure is not None:
+        raise failure
+
+
+def _empty(storage: Storage, instant: str, path: str) -> None:
+    """Empty a log of a write, unless another write has appended to it."""
+    try:
+        writers = instants_in(storage, path)
+    except PathNotFoundError:
+        return
+    if writers <= {instant}:
+        storage.replace(path, b"")
+    else:
+        others = sorted(writers - {instant})
+        logger.warning("%s stays, as instant %s has appended to it", path, others[0])

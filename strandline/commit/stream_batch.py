@@ -27,6 +27,9 @@ Hudi skips all batches whose number isn't larger. A query with a new checkpoint,
 begin at 0 again, would lose as many of them as the table has. Hudi also doesn't compare batches of
 deletes, and knows only commits on the active timeline.
 
+A commit whose completion is in doubt may be the batch, too. Before a batch is compared, it waits
+until no such commit of its stream is left (``settled``); one that comes up later conflicts with it.
+
 Source: Hudi 1.2.0 ``HoodieStreamingSink.canSkipBatch``,
 ``CommitUtils.getValidCheckpointForCurrentWriter``.
 """
@@ -34,10 +37,15 @@ Source: Hudi 1.2.0 ``HoodieStreamingSink.canSkipBatch``,
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Final
 
+from strandline.commit.concurrent_operations import batch_in_doubt, was_rolled_back
+from strandline.commit.lock.base import Wait
+from strandline.commit.others_heartbeats import HeartbeatSettings, is_expired
 from strandline.read.state.changed_table import of_one_state
 from strandline.records.commit_history import (
     COMMIT_ACTIONS,
@@ -45,12 +53,20 @@ from strandline.records.commit_history import (
     STREAM_QUERY,
     CommitHistory,
 )
-from timeline.errors import ConfigError, CorruptMetadataError
-from timeline.instant import SAVEPOINT
+from strandline.settings.setting import shortened
+from timeline.clock import Clock
+from timeline.errors import ConfigError, CorruptMetadataError, InstantNotFoundError
+from timeline.instant import SAVEPOINT, Instant, State, completed_action
 from timeline.meta_client import TableMetaClient
-from timeline.metadata.instant_metadata import CommitMetadata
+from timeline.metadata.instant_metadata import CommitMetadata, InstantMetadata
 from timeline.timeline import Timeline
 
+logger = logging.getLogger(__name__)
+
+_POLL_S: Final = 1.0
+"""Time between two listings of the timeline while a commit is in doubt."""
+_MOST_DIGITS: Final = 19
+"""Most digits of a batch's number, which is a long of Java."""
 _SETTING: Final = "hoodie.datasource.write.streaming.checkpoint.identifier"
 _OWN_IDENTIFIER: Final = (
     f"give a query with a new checkpoint an identifier of its own by {_SETTING}; its rows are then"
@@ -163,9 +179,10 @@ def recorded_batch(
     if found is None:
         return None
     # Of other digits, such as Arabic ones, ``int`` makes numbers, too.
-    if not (found.isascii() and found.isdigit()):
+    if not (found.isascii() and found.isdigit() and len(found) <= _MOST_DIGITS):
         raise CorruptMetadataError(
-            f"{path}: {STREAM_BATCH} gives {identifier!r} batch {found!r}; allowed: a number"
+            f"{path}: {STREAM_BATCH} gives {identifier!r} batch {shortened(repr(found), 80)};"
+            f" allowed: a number of at most {_MOST_DIGITS} digits"
         )
     return RecordedBatch(
         instant, int(found), _objects(query, STREAM_QUERY, path).get(identifier, "")
@@ -177,13 +194,53 @@ def _objects(text: str, key: str, path: str) -> Mapping[str, str]:
         return {}
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):  # the latter for JSON that is nested too deeply
         found = None
     if not isinstance(found, dict) or not all(isinstance(each, str) for each in found.values()):
         raise CorruptMetadataError(
             f"{path}: {key} is {text[:80]!r}; allowed: a JSON object of text"
         )
     return found
+
+
+def settled(
+    meta: TableMetaClient,
+    timeline: Timeline,
+    identifier: str,
+    settings: HeartbeatSettings,
+    clock: Clock,
+    wait: Wait,
+) -> Timeline:
+    """Wait until no commit of a stream is in doubt; return the active timeline then.
+
+    Each has completed, was rolled back, or its heartbeat has expired, so that the next write rolls
+    it back. If a beat doesn't expire in the time in which beats do, such as one with a time in the
+    future, the wait ends nevertheless: the commit then conflicts with the batch.
+
+    Args:
+        meta: The table.
+        timeline: The active timeline, just read.
+        identifier: Identifies the stream.
+        settings: When a beat has expired.
+        clock: Measures the age of beats.
+        wait: Sleeps for a number of seconds.
+
+    Cost: none without pending commits; else, at each poll, a list and three calls for each that is
+        inflight.
+    """
+    deadline = clock.monotonic() + settings.timeout_ms / 1000 + _POLL_S
+    is_first = True
+    while True:
+        in_doubt = batch_in_doubt(
+            meta, timeline, identifier, lambda beat: is_expired(beat, clock.now_ms(), settings)
+        )
+        if in_doubt is None or clock.monotonic() >= deadline:
+            return timeline
+        if is_first:
+            logger.info("stream %r waits until %s is settled", identifier, in_doubt)
+            is_first = False
+        wait(_POLL_S)
+        timeline = meta.active_timeline()
 
 
 def newest_batch(
@@ -207,60 +264,106 @@ def newest_batch(
         InstantNotFoundError: A commit's file vanished again and again.
 
     Cost: a read for each commit that is newer than the record and not in ``history``; the archive
-        if the active timeline has no record, and ``seen`` doesn't tell.
+        if the active timeline has no record, or later ones may be archived. With ``seen`` a read
+        for each commit since; for each that was pending in it and is gone, those of
+        ``was_rolled_back``, and unless it was, of its archived content.
     """
     listed = [timeline]
 
     def search() -> RecordedBatch | None:
         # Others may have archived or rolled back a commit since the timeline was listed.
         current = listed.pop() if listed else meta.active_timeline()
-        return _newest_batch(meta, history, current, identifier, seen)
+        if seen is not None:
+            return _batch_since(meta, history, seen, current, identifier)
+        return _newest_batch(meta, history, current, identifier)
 
     return of_one_state(search)
 
 
 def _newest_batch(
-    meta: TableMetaClient,
-    history: CommitHistory,
-    timeline: Timeline,
-    identifier: str,
-    seen: Timeline | None,
+    meta: TableMetaClient, history: CommitHistory, timeline: Timeline, identifier: str
 ) -> RecordedBatch | None:
-    known = frozenset() if seen is None else frozenset(seen.completed())
+    found = _active_batch(meta, history, timeline, identifier)
+    if found is not None and not _may_hide_later(timeline, found.instant):
+        return found
+    archive = meta.archived_timeline()
+    instants = reversed(archive.timeline.completed().instants)
+    commits = (each for each in instants if each.action in COMMIT_ACTIONS)
+    archived = _archived_batch(meta, ((i, archive.read(i)) for i in commits), identifier)
+    return max(filter(None, (found, archived)), key=_instant, default=None)
+
+
+def _batch_since(
+    meta: TableMetaClient, history: CommitHistory, seen: Timeline, now: Timeline, identifier: str
+) -> RecordedBatch | None:
+    """Return the newest record of the commits that have completed since ``seen``."""
+    known = frozenset(seen.completed())
+    new = now.completed().filter(lambda each: each not in known)
+    found = _active_batch(meta, history, new, identifier)
+    # One that was pending may have completed, and been archived since.
+    gone = [
+        replace(each, action=completed_action(each.action), state=State.COMPLETED)
+        for each in reversed(seen.pending().instants)
+        if each.action in COMMIT_ACTIONS
+        and now.find(each.requested_time, each.action) is None
+        and not was_rolled_back(meta, each, now)
+    ]
+    if not gone:
+        return found
+    archived = _archived_batch(meta, _archived(meta, gone), identifier)
+    return max(filter(None, (found, archived)), key=_instant, default=None)
+
+
+def _active_batch(
+    meta: TableMetaClient, history: CommitHistory, timeline: Timeline, identifier: str
+) -> RecordedBatch | None:
+    """Return the newest record of a stream on a timeline; later commits are read."""
     for instant, facts in history.newest_commits(meta, timeline):
-        if instant in known:
-            continue
         path = f"{meta.storage.base_path}/{meta.path_of(instant)}"
         found = recorded_batch(
             instant.requested_time, facts.stream_batch, facts.stream_query, identifier, path
         )
-        # A savepoint keeps a commit active while later ones are archived.
-        if found is not None and timeline.find(found.instant, SAVEPOINT) is not None:
-            archived = _archived_batch(meta, identifier)
-            return found if archived is None else max(found, archived, key=_instant)
         if found is not None:
             return found
-    if seen is not None:
-        # One that was pending may have completed, and been archived since.
-        gone = (i for i in seen.pending() if timeline.find(i.requested_time, i.action) is None)
-        if not any(instant.action in COMMIT_ACTIONS for instant in gone):
-            return None
-    return _archived_batch(meta, identifier)
+    return None
+
+
+def _may_hide_later(timeline: Timeline, time: str) -> bool:
+    """Return whether later commits than the one of a time may be archived.
+
+    A savepoint keeps a commit active while later ones are archived. It may be deleted since; then
+    its commit is the first one. The newest commit is never archived.
+    """
+    if timeline.find(time, SAVEPOINT) is not None:
+        return True
+    writes = timeline.completed().write_timeline()
+    first = writes.first
+    return first is not None and first.requested_time == time != writes.last_time
 
 
 def _instant(recorded: RecordedBatch) -> str:
     return recorded.instant
 
 
-def _archived_batch(meta: TableMetaClient, identifier: str) -> RecordedBatch | None:
-    """Return the newest record of a stream in the archive, read from its end."""
+def _archived(
+    meta: TableMetaClient, commits: Iterable[Instant]
+) -> Iterator[tuple[Instant, InstantMetadata]]:
+    """Yield the commits that are archived, with their content."""
     archive = meta.archived_timeline()
-    where = f"the archive of {meta.storage.base_path}"
-    for instant in reversed(archive.timeline.completed().instants):
-        if instant.action not in COMMIT_ACTIONS:
-            continue
-        metadata = archive.read(instant)
+    for instant in commits:
+        with suppress(InstantNotFoundError):
+            yield instant, archive.read(instant)
+
+
+def _archived_batch(
+    meta: TableMetaClient, commits: Iterable[tuple[Instant, InstantMetadata]], identifier: str
+) -> RecordedBatch | None:
+    """Return the first record of a stream in archived commits, given newest first."""
+    where, unknown = f"the archive of {meta.storage.base_path}", 0
+    found: RecordedBatch | None = None
+    for instant, metadata in commits:
         assert isinstance(metadata, CommitMetadata)
+        unknown += metadata == CommitMetadata()
         extra = metadata.extra_metadata
         found = recorded_batch(
             instant.requested_time,
@@ -270,5 +373,11 @@ def _archived_batch(meta: TableMetaClient, identifier: str) -> RecordedBatch | N
             f"{where}, instant {instant.requested_time}",
         )
         if found is not None:
-            return found
-    return None
+            break
+    if unknown:
+        logger.warning(
+            "%d commits in %s are without content; batches of stream %r that they record are"
+            " written again",
+            *(unknown, where, identifier),
+        )
+    return found

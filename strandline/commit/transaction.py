@@ -5,6 +5,8 @@ times are generated under the lock, so that their order is the order of the chan
 
 A compaction's instant was requested earlier, with its plan; its transaction begins when the plan is
 executed. It conflicts with no write: readers put logs that complete after its request on top of it.
+In table version 6 these are the logs of writes that have seen the plan, which name the compaction;
+a write that has written logs without having seen the plan conflicts with it, and fails.
 
 Source: Hudi 1.2.0 ``BaseHoodieWriteClient``, ``TransactionManager``, ``TransactionUtils``,
 ``CommitUtils``.
@@ -13,6 +15,7 @@ Source: Hudi 1.2.0 ``BaseHoodieWriteClient``, ``TransactionManager``, ``Transact
 from __future__ import annotations
 
 import logging
+import secrets
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
@@ -46,7 +49,7 @@ from strandline.commit.conflict import (
     records_other_schema,
 )
 from strandline.commit.lock.base import TableLock
-from strandline.commit.markers import marked_files
+from strandline.commit.markers import EXECUTIONS, is_of_execution, marked_files
 from strandline.commit.own_heartbeat import Heartbeat
 from strandline.commit.slice_logs import take_back
 from strandline.server.marker.file import directory_path
@@ -92,6 +95,8 @@ class Transaction:
 
     Attributes:
         instant: The instant in its current state.
+        execution: Random number in the names of the files of a planned instant, whose plan another
+            writer may execute, too.
         timeline: The active timeline, read after the instant was requested.
         after: The active timeline, read after the instant completed.
         conflicts: The conflicts found that don't prevent the commit.
@@ -124,6 +129,7 @@ class Transaction:
         self._strategy = strategy
         self._in_doubt = False
         self._is_planned = planned is not None
+        self.execution = secrets.randbelow(EXECUTIONS)
         self._replaced: Mapping[str, tuple[str, ...]] = {}
         self.conflicts: tuple[Conflict, ...] = ()
         self.compared: tuple[str, ...] = ()
@@ -231,6 +237,7 @@ class Transaction:
         check_table: Callable[[], None] = lambda: None,
         searched: Partitions = NOWHERE,
         check_since: Callable[[Timeline], None] = lambda _: None,
+        stream: str = "",
     ) -> CommitMetadata:
         """Complete the instant, which makes its files visible; return the commit's metadata.
 
@@ -244,6 +251,7 @@ class Transaction:
             searched: Partitions in which keys were looked up.
             check_since: Called under the lock with the active timeline; raises if what has
                 completed since the start forbids this commit.
+            stream: Identifies the stream of which the commit is a micro-batch; ``""``: none.
 
         Raises:
             WriteConflictError: Another writer changed the same file groups or the schema, overwrote
@@ -256,7 +264,7 @@ class Transaction:
         assert self.instant.state is State.INFLIGHT
         metadata = commit_metadata(operation, stats, avro_schema, extra_metadata, self._replaced)
         metadata = replace(metadata, compacted=self.instant.action == COMPACTION)
-        ours = replace(operation_of(self.instant, metadata), searched=searched)
+        ours = replace(operation_of(self.instant, metadata), searched=searched, stream=stream)
         announcement = encode_announcement(ours)
         with self._lock.held(f"commit {self.time}"):
             # If the table can't be written any more, ``fail`` ends the heartbeat, which takes
@@ -301,7 +309,11 @@ class Transaction:
             return
         storage = self._meta.storage.for_cause("rollback")
         try:
-            take_back(storage, self.time, marked_files(storage, self.time) or ())
+            marked = marked_files(storage, self.time) or ()
+            if self._is_planned:
+                # If this writer has stalled, another one may be executing the plan.
+                marked = tuple(each for each in marked if is_of_execution(each, self.execution))
+            take_back(storage, self.time, marked)
         except StorageError as error:
             logger.warning("the files of %s stay until it is rolled back: %s", self.time, error)
 
@@ -325,10 +337,14 @@ class Transaction:
             # The rollback of a planned instant leaves the plan. An inflight file that is there
             # still, of any instant, is another rollback's to delete: the heartbeat stays with it.
             was_undone = self._is_planned and self.instant.state is not State.REQUESTED
-            if found is None or (was_undone and found.state is State.REQUESTED):
+            has_file = self._heartbeat.has_file()
+            # Another writer executes the plan since, or has executed it, in files of other names.
+            is_replaced = self._is_planned and self.instant.state is State.INFLIGHT and not has_file
+            if found is None or is_replaced or (was_undone and found.state is State.REQUESTED):
                 # Another writer has rolled the instant back and deleted its heartbeat: the
                 # heartbeat file just written would never be deleted.
-                self._heartbeat.stop()
+                if has_file:
+                    self._heartbeat.stop()
                 take_back(self._meta.storage, self.time, files)
         except StorageError as error:
             logger.warning("the heartbeat and files of %s may stay: %s", self.time, error)
@@ -369,7 +385,7 @@ class Transaction:
         others = [other for other in read if other is not None]
         others += operations_archived_since(self._meta, self.timeline, now, self.instant)
         self.compared = tuple(other.instant.requested_time for other in others)
-        self.conflicts = conflicts_with(ours, others, self._strategy, version)
+        self.conflicts = conflicts_with(ours, others, self._strategy, version, self.timeline)
         unresolved = [conflict for conflict in self.conflicts if not conflict.resolved]
         if unresolved:
             more = f"; {len(unresolved) - _SHOWN} more" if len(unresolved) > _SHOWN else ""

@@ -17,6 +17,7 @@ import pyarrow as pa
 from fsview.model.file_group import FileSlice
 from strandline.read.filter.path_values import PathRules, PathValues
 from strandline.read.filter.row_filter import RowFilter
+from strandline.read.logs.block_order import PlacedBlock
 from strandline.read.logs.log_blocks import LogReader, needs_merge
 from strandline.read.logs.log_records import LogRules
 from strandline.read.logs.log_rows import LogMergeCounts, LogRows, StoredGroup
@@ -199,7 +200,8 @@ class SliceReader:
     ) -> Iterator[pa.Table]:
         """Yield the rows of a slice with logs that the filter keeps, and maybe others."""
         rules = self._rules.of_logs(schema.names)
-        newest = LogRows.of(self._logs.blocks(found.log_files, rules.budget), rules)
+        blocks = list(self._logs.blocks(found.log_files, rules.budget))
+        newest = LogRows.of(_drained(blocks), rules)
         if found.base_file is None:
             yield from newest.merge((), rules, schema.names, counts)
             return
@@ -237,6 +239,13 @@ def _stored_columns(schema: pa.Schema, names: tuple[str, ...], known: frozenset[
     """Return the columns to read from files, at least one: those that no path determines."""
     read = [name for name in names if name not in known] or [RECORD_KEY]
     return pa.schema([schema.field(name) for name in read])
+
+
+def _drained(blocks: list[PlacedBlock]) -> Iterator[PlacedBlock]:
+    """Yield blocks, and forget each, so that a log read into memory is freed once it is decoded."""
+    blocks.reverse()
+    while blocks:
+        yield blocks.pop()
 
 
 def _group(

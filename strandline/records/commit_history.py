@@ -25,6 +25,10 @@ STREAM_BATCH: Final = "_hudi_streaming_sink_checkpoint"
 """Key of the extra metadata with the micro-batch of a stream; Hudi's."""
 STREAM_QUERY: Final = "_strandline_streaming_query"
 """Key of the extra metadata with the id of the stream's query."""
+_MOST_ABSENT: Final = 100
+"""Most commits that aren't on the active timeline whose facts are kept."""
+_MOST_ENDS: Final = 20_000
+"""Number of completion times after which those that aren't asked for are forgotten."""
 _WITHOUT_SCHEMA: Final = frozenset({"CLUSTER", "COMPACT", "INDEX", "LOG_COMPACT"})
 """Operations whose metadata may hold a schema other than the table's."""
 
@@ -90,7 +94,11 @@ class CommitSchema:
 
 
 class CommitHistory:
-    """Facts of one table's completed commits, read on demand; used by one thread at a time."""
+    """Facts of one table's completed commits, read on demand; used by one thread at a time.
+
+    Memory: some 0.7 KB for each commit on the active timeline, and for ``_MOST_ABSENT`` others; 0.2
+    KB for each of at most ``_MOST_ENDS`` completion times, and those asked for at a time.
+    """
 
     def __init__(self) -> None:
         self._facts: dict[Instant, CommitFacts] = {}
@@ -142,6 +150,7 @@ class CommitHistory:
             CorruptMetadataError: A commit can't be read, or its schema isn't that of a record; the
                 message names its file.
         """
+        self._forget(timeline)
         for instant in _newest_commits(timeline):
             facts = self._facts_of(instant, meta)
             schema = facts.avro_schema
@@ -187,8 +196,10 @@ class CommitHistory:
         Cost: none for those that were active when they were first asked for; else the parts of the
             archive with these instants, once.
         """
-        archived = []
-        for time in set(times) - self._ends.keys():
+        asked, archived = set(times), []
+        if len(self._ends) > _MOST_ENDS:
+            self._ends = {time: self._ends[time] for time in asked & self._ends.keys()}
+        for time in asked - self._ends.keys():
             found = timeline.find(time)
             if found is not None and found.completion_time is not None:
                 self._ends[time] = found.completion_time
@@ -231,6 +242,15 @@ class CommitHistory:
             for name, base in known[time].items():
                 found.setdefault(name, base)
         return found
+
+    def _forget(self, timeline: Timeline) -> None:
+        """Forget the facts of commits that aren't on a timeline, once they are many."""
+        if len(self._facts) <= len(timeline) + _MOST_ABSENT:
+            return
+        kept = frozenset(timeline)
+        self._facts = {each: facts for each, facts in self._facts.items() if each in kept}
+        times = {each.requested_time for each in kept}
+        self._log_bases = {time: each for time, each in self._log_bases.items() if time in times}
 
     def _facts_of(self, instant: Instant, meta: TableMetaClient) -> CommitFacts:
         if instant not in self._facts:

@@ -26,6 +26,9 @@ logger = logging.getLogger(__name__)
 CLOSE_S: Final = 300.0
 """How long closing waits for a compaction."""
 
+_END_S: Final = 1.0
+"""How long closing waits for a thread whose compaction has ended."""
+
 Beside = Callable[[Callable[[], None]], Callable[[], None]]
 """Prepares a call for another thread, as ``EngineContext.beside``."""
 
@@ -38,10 +41,13 @@ class AsyncCompaction:
         result: The result of its last compaction; ``None`` if nothing was planned, or others work
             on it.
         error: Why it failed, if it did; what is still planned is executed by the next run.
+        left: Requested times of the compactions that are still planned: others work on them, or
+            they were planned meanwhile.
     """
 
     result: CompactionResult | None
     error: BaseException | None = None
+    left: tuple[str, ...] = ()
 
 
 class AsyncCompactor:
@@ -76,17 +82,16 @@ class AsyncCompactor:
         Raises:
             RuntimeError: No thread could be started; nothing is compacted.
         """
-        found: list[CompactionResult | None] = []
-        call = self._beside(lambda: found.append(self._compact()))
+        found: list[AsyncCompaction] = []
+        call = self._beside(lambda: found.append(self._compacted()))
 
         def run() -> None:
-            error: BaseException | None = None
             try:
                 call()
-            except BaseException as failure:  # noqa: BLE001 - the next batch reports it
-                error = failure
+            except BaseException as error:  # noqa: BLE001 - the next batch reports it
                 logger.warning("a compaction beside the stream failed; it is repeated: %r", error)
-            self._ended.put(AsyncCompaction(found[0] if found else None, error))
+                found[:] = [AsyncCompaction(None, error)]
+            self._ended.put(found[0])
             if self._stopped.is_set():
                 self._release()
 
@@ -115,15 +120,17 @@ class AsyncCompactor:
         finally:
             # After an interrupt, too. From here on the thread releases what it uses.
             self._stopped.set()
-        if has_ended or (thread is not None and thread.join(0)):
+        # It may have looked right before, and be about to end.
+        if has_ended or (thread is not None and thread.join(_END_S)):
             self._release()
         else:
             logger.warning("a compaction still runs after %g s, and goes on", self._close_s)
 
-    def _compact(self) -> CompactionResult | None:
+    def _compacted(self) -> AsyncCompaction:
         if self._client is None:
             self._client = self._open_client()
-        return self._client.compact_planned()
+        done = self._client.compact_planned()
+        return AsyncCompaction(done, left=self._client.planned_compactions())
 
     def _release(self) -> None:
         client, self._client = self._client, None

@@ -15,7 +15,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from fsview.local_view import open_view
-from strandline.commit.lock.base import TableLock
+from strandline.commit.conflict import FIRST_LOGS_OF_WRITERS
+from strandline.commit.lock.base import TableLock, Wait
 from strandline.commit.lock.open import open_lock
 from strandline.commit.others_heartbeats import HeartbeatSettings
 from strandline.commit.settings import CLOCK_SKEW
@@ -56,6 +57,7 @@ from strandline.write.result import WriteResult
 from strandline.write.target import Target, may_write, open_for_table_service, open_target
 from timeline.clock import Clock, SystemClock, TimeGenerator
 from timeline.errors import ConfigError, InstantNotFoundError
+from timeline.instant import COMPACTION
 from timeline.meta_client import TableMetaClient
 from timeline.storage.base import Storage
 from timeline.storage.open import open_storage, path_text
@@ -241,7 +243,9 @@ class WriteClient:
         """
         return self._write(DELETE, data, extra_metadata)
 
-    def write_batch(self, data: object, batch: StreamBatch) -> WriteResult | None:
+    def write_batch(
+        self, data: object, batch: StreamBatch, wait: Wait | None = None
+    ) -> WriteResult | None:
         """Write a micro-batch of a stream, by the operation that the options name, or ``upsert``.
 
         The commit records the batch, so that it is written once; ``strandline.stream`` calls this.
@@ -249,22 +253,24 @@ class WriteClient:
         Args:
             data: As of the operation's method.
             batch: Which batch of which stream the rows are.
+            wait: Sleeps for a number of seconds while a commit of the stream is in doubt. What it
+                raises ends the write, of which nothing is written yet.
 
         Returns:
             The result; ``None`` if a commit has recorded the batch, so that nothing was written.
 
         Raises:
             ConfigError: It isn't the batch that follows the newest one of its stream.
-            WriteConflictError: Another writer has committed it meanwhile.
+            WriteConflictError: Another writer has committed it meanwhile, or may have.
 
         Other errors as of the operation's method. The batch may be written again after each of
-        them, after ``CommitOutcomeUnknownError``, too: if that commit has taken effect, or does so
-        meanwhile, the batch isn't committed twice.
+        them, after ``CommitOutcomeUnknownError``, too: the next call waits until that commit has
+        completed, or its heartbeat has expired, so the batch isn't committed twice.
         """
         named = self._open_context().settings.get(OPERATION).upper()
         operation = next((each for each in OPERATIONS if each.name == named), UPSERT)
         try:
-            return self._write(operation, data, None, batch=batch)
+            return self._write(operation, data, None, batch=batch, wait=wait)
         except BatchDoneError as done:
             logger.info("%s is done: %s", batch, done.recorded)
             return None
@@ -352,7 +358,7 @@ class WriteClient:
         """
         context = self._open_context()
         self._settled()
-        target = self._compactable(self._target())
+        target = self._compactable(self._target(), plans=True)
         instant = plan(context, target, if_due=False)
         return None if instant is None else instant.requested_time
 
@@ -367,14 +373,15 @@ class WriteClient:
             The result of the last one; ``None`` if nothing was compacted, or others work on it.
 
         Raises:
-            CorruptMetadataError: A plan can't be read, or names files that aren't there.
+            CorruptMetadataError: A plan can't be read; or names files that aren't there, and all
+                others were executed. Each call raises it while the plan is there.
             CommitOutcomeUnknownError: Storage doesn't show whether a compaction has completed.
 
         Other errors as of ``schedule_compaction``; after each of them the next call goes on.
         """
         context = self._open_context()
         self._settled()
-        return execute_all(context, self._compactable(self._target()))
+        return execute_all(context, self._compactable(self._target(), plans=True))
 
     def compact_planned(self) -> CompactionResult | None:
         """Execute the compactions that were planned before, the oldest first, and plan none.
@@ -391,12 +398,31 @@ class WriteClient:
             return None
         return execute_planned(context, self._compactable(target))
 
-    def _compactable(self, target: Target) -> Target:
-        """Check that a table can be compacted, and roll back failed writes to it."""
+    def planned_compactions(self) -> tuple[str, ...]:
+        """Return the requested times of the pending compactions, ascending.
+
+        Raises:
+            RuntimeError: The client is closed.
+            TableError: The table can't be written, or its metadata can't be read.
+        """
+        self._open_context()
+        self._settled()
+        pending = self._target().timeline.pending()
+        return tuple(each.requested_time for each in pending if each.action == COMPACTION)
+
+    def _compactable(self, target: Target, *, plans: bool = False) -> Target:
+        """Check that a table can be compacted, and roll back failed writes to it.
+
+        Those that a lazy policy leaves to the clean are rolled back, too, if they would forbid a
+        plan: in table version 6.
+        """
         context = self._context
         check_compactable(target)
         context.last_timeline.forget()
-        context.rollbacks(target.meta).repair(target.timeline)
+        rollbacks = context.rollbacks(target.meta)
+        rollbacks.repair(target.timeline)
+        if plans and target.config.version < FIRST_LOGS_OF_WRITERS:
+            rollbacks.roll_back_failed()
         return target
 
     def rollback(self, instant: str) -> str:
@@ -481,6 +507,7 @@ class WriteClient:
         extra_metadata: Mapping[str, str] | None,
         partitions: PartitionChoice | None = None,
         batch: StreamBatch | None = None,
+        wait: Wait | None = None,
     ) -> WriteResult:
         context = self._open_context()
         named = context.settings.get(OPERATION)
@@ -490,7 +517,7 @@ class WriteClient:
                 " operation that is called",
                 hint="leave the option out",
             )
-        request = WriteRequest.of(context, operation, extra_metadata, partitions, batch)
+        request = WriteRequest.of(context, operation, extra_metadata, partitions, batch, wait)
         result = write(request, data)
         # Only for the first commit, which may have created the table without an option.
         warnings, self._warnings = self._warnings, ()

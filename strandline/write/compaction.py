@@ -9,7 +9,7 @@ A plan stays on the timeline until it is executed, by this client, another one o
 execution that died is undone by a rollback that leaves the plan, which is then executed again.
 Between request and completion others may write to the same file groups: their logs belong to the
 slice that the compaction begins. In table version 6 no delta commit may be in flight when it is
-planned.
+planned, and one that wrote without having seen the plan conflicts with it.
 
 Source: Hudi 1.2.0 ``BaseHoodieTableServiceClient``, ``RunCompactionActionExecutor``.
 """
@@ -44,6 +44,7 @@ from strandline.write.tasks.write_task import STATUS_SCHEMA, BegunFiles, WriteRe
 from timeline.clock import format_instant_time
 from timeline.errors import (
     ConcurrentWriteError,
+    CorruptMetadataError,
     CreateUnansweredError,
     StorageUnavailableError,
     StrandlineError,
@@ -128,43 +129,68 @@ def execute_all(
 ) -> CompactionResult | None:
     """Execute the planned compactions, oldest first; then plan and execute a new one.
 
+    A plan that names files that aren't there is an error only after all others.
+
     Args:
         context: The client's context.
         target: As for ``plan``.
         if_due: As for ``plan``.
 
     Returns:
-        The result of the last one; ``None`` if nothing was compacted.
+        The result of the last one, also if another writer forbids a new plan; ``None`` if nothing
+        was compacted.
 
     Raises:
-        ConcurrentWriteError: Another writer is alive and shares no lock with this one; or it has
-            taken the compaction over.
-        CorruptMetadataError: A plan can't be read, or names files that aren't there.
+        ConcurrentWriteError: Another writer is alive and shares no lock with this one, or, in table
+            version 6, has a delta commit in flight; or it has taken the compaction over.
+        CorruptMetadataError: A plan can't be read, which stops the view, too; or names files that
+            aren't there, and all others were executed.
         StorageError: A file can't be read or written; the next compaction goes on.
         LockError: The lock can't be acquired, or was lost.
         CommitOutcomeUnknownError: It is unknown whether a compaction has completed.
     """
-    results = list(_pending_executed(context, target))
-    planned = plan(context, target, if_due=if_due)
+    results, damaged = _pending_executed(context, target)
+    try:
+        planned = plan(context, target, if_due=if_due)
+    except ConcurrentWriteError as error:
+        done = _last(results, damaged)
+        if done is None:
+            raise
+        logger.warning("no compaction is planned now: %s", error)
+        return done
     if planned is not None:
         results.append(execute(context, target, planned))
-    return _last(results)
+    return _last(results, damaged)
 
 
 def execute_planned(context: WriteContext, target: Target) -> CompactionResult | None:
     """Execute the planned compactions, oldest first; result and errors as ``execute_all``."""
-    return _last(list(_pending_executed(context, target)))
+    return _last(*_pending_executed(context, target))
 
 
-def _pending_executed(context: WriteContext, target: Target) -> Iterator[CompactionResult | None]:
-    """Execute each pending compaction, and yield its result."""
+def _pending_executed(
+    context: WriteContext, target: Target
+) -> tuple[list[CompactionResult | None], CorruptMetadataError | None]:
+    """Execute each pending compaction; return their results, and the first damaged plan's error."""
+    results: list[CompactionResult | None] = []
+    damaged: CorruptMetadataError | None = None
     for instant in target.meta.active_timeline().pending():
-        if instant.action == COMPACTION:
-            yield execute(context, target, instant)
+        if instant.action != COMPACTION:
+            continue
+        try:
+            results.append(execute(context, target, instant))
+        except CorruptMetadataError as error:
+            logger.warning("%s can't be executed: %s", instant, error)
+            damaged = damaged or error
+    return results, damaged
 
 
-def _last(results: Sequence[CompactionResult | None]) -> CompactionResult | None:
-    """Return the last result, with the times of the others."""
+def _last(
+    results: Sequence[CompactionResult | None], damaged: CorruptMetadataError | None
+) -> CompactionResult | None:
+    """Return the last result, with the times of the others; raise the error of a damaged plan."""
+    if damaged is not None:
+        raise damaged
     done = [result for result in results if result is not None]
     if not done:
         return None
@@ -271,6 +297,7 @@ def _written(
             config=target.config,
             timeline=timeline,
             instant=transaction.time,
+            execution=transaction.execution,
             avro_schema=target.avro_schema or "",
             schema=target.schema,
             once_micros=target.once_in_micros(history),
@@ -284,7 +311,9 @@ def _written(
         report = WriteReport.read(engine.collect(engine.transform(parts, task, STATUS_SCHEMA)))
     files.created.update(report.paths)
     if not (engine.in_process and files.marked <= set(report.paths)):
-        delete_unreported(context.storage.for_cause("marker"), transaction.time, report.paths)
+        # Only its own: if this writer has stalled, another one may be executing the plan.
+        storage, number = context.storage.for_cause("marker"), transaction.execution
+        delete_unreported(storage, transaction.time, report.paths, number)
     metadata = transaction.complete(
         COMPACT, report.stats, target.avro_schema or "", check_table=target.check_unchanged
     )

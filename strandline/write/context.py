@@ -10,7 +10,7 @@ from typing import Any
 from fsview.model.file_system_view import FileSystemView
 from strandline.commit.lock.base import TableLock, Wait
 from strandline.commit.others_heartbeats import HeartbeatSettings
-from strandline.commit.stream_batch import BatchDoneError, StreamBatch, newest_batch
+from strandline.commit.stream_batch import BatchDoneError, StreamBatch, newest_batch, settled
 from strandline.read.state.reader_lease import Leases, held_from
 from strandline.records.commit_history import CommitHistory
 from strandline.settings.setting import Settings
@@ -269,6 +269,7 @@ class WriteRequest:
         extra_metadata: Text to store in the commit next to the schema.
         partitions: The partitions that ``DELETE_PARTITION`` replaces; other operations have rows.
         batch: The micro-batch of a stream that the rows are, if they are one.
+        wait: Sleeps while a commit of its stream is in doubt; ``None``: that of the context.
         files: The storage; it caches the ends of base files, which are opened to find keys, and
             soon again for the merge.
     """
@@ -280,6 +281,7 @@ class WriteRequest:
     files: Storage
     partitions: PartitionChoice | None = None
     batch: StreamBatch | None = None
+    wait: Wait | None = None
 
     @classmethod
     def of(
@@ -289,6 +291,7 @@ class WriteRequest:
         extra_metadata: Mapping[str, str] | None = None,
         partitions: PartitionChoice | None = None,
         batch: StreamBatch | None = None,
+        wait: Wait | None = None,
     ) -> WriteRequest:
         """Return a request.
 
@@ -306,7 +309,7 @@ class WriteRequest:
             in_process=context.engine.in_process,
         )
         files = context.storage.keeping_tails()
-        return cls(context, operation, extra, account, files, partitions, batch)
+        return cls(context, operation, extra, account, files, partitions, batch, wait)
 
     @property
     def sort_mode(self) -> str:
@@ -323,13 +326,18 @@ class WriteRequest:
             BatchDoneError: The table has the batch.
             ConfigError: It isn't the one that follows in its stream.
 
-        Cost: as ``newest_batch``.
+        Waits as ``settled``.
+
+        Cost: as ``settled``, and ``newest_batch``.
         """
         if self.batch is None or not target.exists:
             return
-        batch, where = self.batch, self.context.storage.base_path
-        meta, history = target.meta, self.context.history
-        recorded = newest_batch(meta, history, target.timeline, batch.identifier)
+        batch, context, meta = self.batch, self.context, target.meta
+        where, wait = context.storage.base_path, self.wait or context.wait
+        now = settled(
+            *(meta, target.timeline, batch.identifier, context.heartbeats, context.clock, wait)
+        )
+        recorded = newest_batch(meta, context.history, now, batch.identifier)
         if recorded is not None and batch.is_done(recorded, where):
             raise BatchDoneError(recorded)
         if warning := batch.leaves_out(recorded):

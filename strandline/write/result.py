@@ -190,6 +190,8 @@ class WriteAccount:
         in_driver: bool,
     ) -> WriteResult:
         """Return the write's result; log a warning if views fell back to listing storage."""
+        # The client's report outlives the write, and no result has the driver's own look-ups.
+        self._driver_report.lookups.clear()
         fallbacks = (
             *self._report.fallbacks,
             *self._driver_report.fallbacks[self._fallbacks_before :],

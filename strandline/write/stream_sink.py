@@ -1,8 +1,8 @@
 """``StreamSink`` commits the micro-batches of one streaming query, each exactly once.
 
 Which batches the table has is in its commits (``strandline.commit.stream_batch``). A batch that
-fails is tried again: a commit in doubt is settled before, as by every write, and if it has taken
-effect, the batch is done.
+fails is tried again. If its commit is in doubt, the next attempt waits until that is settled; if it
+has taken effect, the batch is done.
 
 Without options to the contrary, batches plan the compactions of a merge-on-read table, which run
 beside them. Both threads need a lock then; without a provider it is that of this process.
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 import os
-import time
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -31,7 +31,12 @@ from strandline.write.engine.base import EngineContext
 from strandline.write.options.stream_settings import StreamSettings
 from strandline.write.result import WriteResult
 from timeline.clock import Clock
-from timeline.errors import CommitOutcomeUnknownError, ConfigError, StrandlineError
+from timeline.errors import (
+    CommitOutcomeUnknownError,
+    ConcurrentWriteError,
+    ConfigError,
+    StrandlineError,
+)
 from timeline.storage.base import Storage
 
 logger = logging.getLogger(__name__)
@@ -73,7 +78,7 @@ class StreamSink:
         storage_options: Options of fsspec.
         clock: Source of instants' times.
         progress: Called after each batch. If it raises, the query ends, with the batch committed.
-        wait: Sleeps for a number of seconds.
+        wait: Sleeps for a number of seconds; ``None`` sleeps until ``stop``.
 
     Raises:
         ConfigError: An argument or an option's value isn't allowed.
@@ -89,13 +94,14 @@ class StreamSink:
         storage_options: Mapping[str, Any] | None = None,
         clock: Clock | None = None,
         progress: Progress | None = None,
-        wait: Wait = time.sleep,
+        wait: Wait | None = None,
     ) -> None:
         if not isinstance(options, Mapping):
             raise ConfigError(f"options are {options!r}; allowed: a mapping of names to values")
         self._settings = settings = StreamSettings.of(options)
         self._progress = progress
         self._wait = wait
+        self._stopped = threading.Event()
         chosen: dict[str, object] = dict(options)
         if settings.compacts_beside:
             chosen[SCHEDULE_INLINE.name] = True
@@ -152,6 +158,10 @@ class StreamSink:
             self._progress(done)
         return done
 
+    def stop(self) -> None:
+        """End a pause of ``write`` by an error, now and from now on; called by any thread."""
+        self._stopped.set()
+
     def close(self) -> None:
         """Wait for a compaction that runs beside the stream, then close the client.
 
@@ -167,15 +177,27 @@ class StreamSink:
         attempts, pause_s = 1, self._settings.pause_s
         while True:
             try:
-                return self._client.write_batch(data, batch), attempts
+                return self._client.write_batch(data, batch, self._pause), attempts
             except StrandlineError as error:
                 # Of a commit in doubt the next attempt finds out.
                 may_repeat = error.retryable or isinstance(error, CommitOutcomeUnknownError)
-                if not may_repeat or attempts == self._settings.attempts:
+                is_last = attempts == self._settings.attempts or self._stopped.is_set()
+                if is_last or not may_repeat:
                     raise
                 logger.warning("batch %d is tried again in %g s: %s", batch.number, pause_s, error)
-            self._wait(pause_s)
+            self._pause(pause_s)
             attempts, pause_s = attempts + 1, pause_s * _BACKOFF
+
+    def _pause(self, seconds: float) -> None:
+        if self._wait is None:
+            self._stopped.wait(seconds)
+        else:
+            self._wait(seconds)
+        if self._stopped.is_set():
+            raise ConcurrentWriteError(
+                "the stream was stopped before its batch was committed",
+                hint="the batch is written when the query is started again",
+            )
 
     def _compacted(self, result: WriteResult | None) -> tuple[AsyncCompaction, ...]:
         """Start the compactions that are planned, unless some run; return those that have ended."""
@@ -184,9 +206,14 @@ class StreamSink:
             return ()
         ended = compactor.take()
         is_planned = result is not None and result.planned_compaction is not None
-        has_failed = any(each.error is not None for each in ended)
-        self._is_compaction_due = self._is_compaction_due or is_planned or has_failed
+        is_left = any(each.error is not None or each.left for each in ended)
+        self._is_compaction_due = self._is_compaction_due or is_planned or is_left
         if self._is_compaction_due and not compactor.is_running:
+            try:
+                compactor.start()
+            # The batch is committed; the next one tries again.
+            except Exception as error:
+                logger.warning("no compaction was started beside the stream", exc_info=True)
+                return (*ended, AsyncCompaction(None, error))
             self._is_compaction_due = False
-            compactor.start()
         return ended

@@ -13,6 +13,7 @@ from executor_proxy.report import Fallback, LookupReport, ReportedView
 from executor_proxy.worker_state import MAX_LOGGED, this_worker
 from fsview.model.file_system_view import FileSystemView
 from tests.executor_proxy.scripted_server import Raw, Reply, ScriptedServer
+from tests.kit.servers.free_port import free_port
 from timeline.errors import (
     BadAnswerError,
     CorruptMetadataError,
@@ -20,6 +21,7 @@ from timeline.errors import (
     RemoteFailureError,
     RootNotAllowedError,
     ServiceBusyError,
+    ServiceError,
     ServiceTimeoutError,
     ServiceUnreachableError,
     StorageUnavailableError,
@@ -290,16 +292,54 @@ def test_reports_merge():
 
 
 def test_a_service_is_told_at_its_next_request_what_gave_it_up() -> None:
-    """A report that didn't arrive is sent again; one about other addresses isn't sent here."""
-    answers = iter([Reply(), Raw(), Reply(status=404), Reply()])
-    with ScriptedServer(lambda _: next(answers)) as server:
+    """A report about other addresses isn't sent here; all of one cause are one number."""
+    with ScriptedServer(lambda _: Reply()) as server:
         session = HttpSession(server.url)
         session.get("/", {})
-        for cause, urls in (("late", server.url), ("late", server.url), ("behind", "http://h:1")):
-            LookupReport().fall_back(cause, UNREACHABLE, ("http://other:1", urls))
-        for error in (ServiceUnreachableError, RemoteFailureError):
-            with pytest.raises(error):
-                session.request("POST", "/", {})
+        give_up("late", "http://other:1", server.url)
+        give_up("late", "http://other:1", server.url)
+        give_up("late", server.url, "http://another:1")
+        give_up("behind", server.url)
+        give_up("behind", "http://other:1", "http://h:1")
+        session.get("/", {})
         session.get("/", {})
     told = [request.headers.get("strandline-fallbacks") for request in server.requests]
-    assert told == [None, "late=2", "late=2", None]
+    assert told == [None, "late=3,behind=1", None]
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_kept"),
+    [
+        (Reply(status=401), True),
+        (Reply(status=431), True),
+        (Reply(status=404), False),
+        (Reply(status=500), False),
+        (Reply(status=503, headers={"Retry-After": "1"}), False),
+        (Reply(headers={"Content-Encoding": "br"}), False),
+        (Raw(), False),
+    ],
+)
+def test_a_report_is_sent_again_if_the_service_can_not_have_counted_it(
+    answer: Reply | Raw, is_kept: bool
+) -> None:
+    answers = iter([answer, Reply()])
+    with ScriptedServer(lambda _: next(answers)) as server:
+        session = HttpSession(server.url)
+        give_up("late", server.url)
+        with pytest.raises(ServiceError):
+            session.request("POST", "/", {})
+        session.get("/", {})
+    told = [request.headers.get("strandline-fallbacks") for request in server.requests]
+    assert told == ["late=1", "late=1" if is_kept else None]
+
+
+def test_a_report_to_nobody_is_kept() -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    give_up("unreachable", url)
+    with pytest.raises(ServiceUnreachableError):
+        HttpSession(url).get("/", {})
+    assert this_worker().fallbacks.take(url) == [((url,), "unreachable", 1)]
+
+
+def give_up(cause: str, *urls: str) -> None:
+    LookupReport().fall_back(cause, UNREACHABLE, urls)

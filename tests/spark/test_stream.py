@@ -8,6 +8,7 @@ import shutil
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,9 @@ import pytest
 
 from strandline import Table
 from strandline.records.commit_history import STREAM_BATCH, STREAM_QUERY
+from strandline.write.engine.local import LocalEngine
+from strandline.write.stream_sink import StreamSink
+from tests.kit.concurrency.patience import PATIENCE_S
 from tests.kit.tables import reader
 from tests.strandline.write.tables import OPTIONS, client, row, table
 from timeline.errors import ConfigError, InputError
@@ -238,6 +242,63 @@ def test_a_query_is_stopped_and_goes_on(feed: Feed) -> None:
     feed.add(row("b"))
     feed.run()
     assert Counter(number for number, _ in feed.batches()) == {0: 1, 1: 1}
+
+
+def test_a_wait_with_a_wrong_timeout_is_an_error_at_once(feed: Feed) -> None:
+    feed.add(row("a"))
+    query = feed.start(trigger={"processingTime": "1 hour"})
+    errors: list[BaseException] = []
+
+    def wait() -> None:
+        try:
+            query.awaitTermination(-1)
+        except ValueError as error:
+            errors.append(error)
+
+    waiting = threading.Thread(target=wait, daemon=True)
+    waiting.start()
+    waiting.join(PATIENCE_S)
+    has_ended = not waiting.is_alive()
+    query.stop()
+    assert has_ended
+    assert "timeout" in str(errors[0])
+
+
+def test_an_interrupt_right_after_the_start_stops_the_query(tmp_path: Path) -> None:
+    """Its first batch waits for the query's id, and the query ends after that batch."""
+    from strandline import stream
+
+    class Query:
+        def __init__(self, batch: threading.Thread) -> None:
+            self.batch, self.is_stopped = batch, False
+
+        @property
+        def id(self) -> str:
+            raise KeyboardInterrupt
+
+        def stop(self) -> None:
+            self.batch.join(PATIENCE_S)
+            self.is_stopped = not self.batch.is_alive()
+
+    class Writer:
+        query: Query
+
+        def foreachBatch(self, write: Any) -> Writer:  # noqa: N802
+            def first() -> None:
+                with pytest.raises(CancelledError):
+                    write(None, 0)
+
+            self.query = Query(threading.Thread(target=first, daemon=True))
+            return self
+
+        def start(self) -> Query:
+            self.query.batch.start()
+            return self.query
+
+    writer = Writer()
+    with pytest.raises(KeyboardInterrupt):
+        stream._begun(writer, StreamSink(LocalEngine(1), tmp_path / "t", OPTIONS))
+    assert writer.query.is_stopped
 
 
 def test_an_error_of_the_listener_ends_the_query_after_the_commit(feed: Feed) -> None:

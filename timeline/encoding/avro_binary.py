@@ -21,7 +21,6 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from mmap import mmap
 from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
@@ -170,7 +169,7 @@ class Cursor:
 
     __slots__ = ("data", "pos", "values_left")
 
-    def __init__(self, data: bytes | mmap, pos: int = 0) -> None:
+    def __init__(self, data: bytes, pos: int = 0) -> None:
         self.data = data
         self.pos = pos
         self.values_left = values_in(len(data))

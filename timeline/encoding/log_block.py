@@ -23,7 +23,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from mmap import mmap
 from typing import Final
 
 from timeline.encoding.avro_binary import Cursor
@@ -60,6 +59,8 @@ _TRAILER: Final = 8
 _LEAST: Final = 8 + _TRAILER
 """The least size of the rest of a block: version, type, trailer."""
 _AVRO_VERSIONS: Final = (1, 2, 3)
+_SEARCHED_BYTES: Final = 16 << 10
+"""Bytes of a view that are copied to search them."""
 _RECORD_SIZE: Final = struct.Struct(">i")
 RECORD_GAP: Final = _RECORD_SIZE.size
 """Bytes between the records of an Avro block: the size of the next record."""
@@ -128,7 +129,7 @@ def read_blocks(data: bytes, source: str) -> Iterator[LogBlock]:
 
 
 def scan_blocks(
-    data: bytes | mmap, is_written: Callable[[int, int], bool] = lambda begin, end: True
+    data: bytes | memoryview, is_written: Callable[[int, int], bool] = lambda begin, end: True
 ) -> Iterator[LogBlock | TornBlock]:
     """Yield the blocks of a log file in order, and the torn bytes between them.
 
@@ -137,7 +138,7 @@ def scan_blocks(
     Hudi's reader accepts them as a block if another magic or the end of the file follows.
 
     Args:
-        data: The whole file; a memory-mapped file must stay open while a block is in use.
+        data: The whole file; a memory-mapped one must stay open while a block is in use.
         is_written: Returns whether a writer wrote [begin, end), which has the form of a block, as a
             block. It is called for each block that was found by its magic.
 
@@ -249,14 +250,16 @@ def avro_ends(block: LogBlock) -> list[int]:
     return ends
 
 
-def take_int(cursor: Cursor) -> int:
+def take_int(cursor: Cursor | _Position) -> int:
     """Return the next four bytes as a signed number."""
     return int.from_bytes(cursor.take(4), "big", signed=True)
 
 
-def _next_block(data: bytes | mmap, start: int, is_written: Callable[[int, int], bool]) -> int:
+def _next_block(
+    data: bytes | memoryview, start: int, is_written: Callable[[int, int], bool]
+) -> int:
     """Return where the next block after torn bytes begins; the file's size if there is none."""
-    at = data.find(MAGIC, start)
+    at = _magic(data, start)
     while at >= 0:
         try:
             end = _Form.at(data, at).end
@@ -264,8 +267,46 @@ def _next_block(data: bytes | mmap, start: int, is_written: Callable[[int, int],
             end = at
         if end > at and is_written(at, end):
             return at
-        at = data.find(MAGIC, at + 1)
+        at = _magic(data, at + 1)
     return len(data)
+
+
+def _magic(data: bytes | memoryview, start: int) -> int:
+    """Return where the next magic begins; -1 if there is none."""
+    if isinstance(data, bytes):
+        return data.find(MAGIC, start)
+    # Views have no ``find``. A copy costs little more than looking for a block at a magic.
+    for begin in range(start, len(data), _SEARCHED_BYTES):
+        at = bytes(data[begin : begin + _SEARCHED_BYTES + len(MAGIC) - 1]).find(MAGIC)
+        if at >= 0:
+            return begin + at
+    return -1
+
+
+@dataclass(slots=True)
+class _Position:
+    """A position in a file's bytes, which may be a view.
+
+    Attributes:
+        data: The file.
+        pos: The offset of the next byte.
+    """
+
+    data: bytes | memoryview
+    pos: int
+
+    def take(self, n: int) -> bytes:
+        """Return the next ``n`` bytes.
+
+        Raises:
+            ValueError: There are fewer.
+        """
+        end = self.pos + n
+        if n < 0 or end > len(self.data):
+            raise ValueError(f"{n} bytes wanted at offset {self.pos} of {len(self.data)}")
+        taken = self.data[self.pos : end]
+        self.pos = end
+        return bytes(taken)
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,7 +323,7 @@ class _Form:
         content: Offset and length of the content.
     """
 
-    data: bytes | mmap
+    data: bytes | memoryview
     begin: int
     end: int
     version: int
@@ -291,13 +332,13 @@ class _Form:
     content: tuple[int, int]
 
     @classmethod
-    def at(cls, data: bytes | mmap, begin: int) -> _Form:
+    def at(cls, data: bytes | memoryview, begin: int) -> _Form:
         """Find the parts of the block at an offset.
 
         Raises:
             ValueError: There is none.
         """
-        cursor = Cursor(data, begin)
+        cursor = _Position(data, begin)
         magic = cursor.take(len(MAGIC))
         if magic != MAGIC:
             raise ValueError(f"it begins with {magic!r}")
@@ -328,7 +369,8 @@ class _Form:
             ValueError: A value in its header isn't text, or a key occurs twice.
         """
         header = {
-            ordinal: self.data[at : at + length].decode() for ordinal, at, length in self.header
+            ordinal: str(self.data[at : at + length], "utf-8")
+            for ordinal, at, length in self.header
         }
         if len(header) < len(self.header):
             raise ValueError(f"its header has keys {[key for key, *_ in self.header]}, some twice")
@@ -337,7 +379,7 @@ class _Form:
         return LogBlock(self.kind, header, content, offset, self.begin, self.version)
 
 
-def _map(cursor: Cursor) -> list[tuple[int, int, int]]:
+def _map(cursor: _Position) -> list[tuple[int, int, int]]:
     """Return the ordinal of each entry, with the offset and length of its value."""
     count = take_int(cursor)
     if not 0 <= count <= MOST_ENTRIES:
@@ -347,7 +389,7 @@ def _map(cursor: Cursor) -> list[tuple[int, int, int]]:
     return [(take_int(cursor), *_skip(cursor, take_int(cursor))) for _ in range(count)]
 
 
-def _skip(cursor: Cursor, length: int) -> tuple[int, int]:
+def _skip(cursor: _Position, length: int) -> tuple[int, int]:
     """Skip bytes; return their offset and number."""
     at = cursor.pos
     if not 0 <= length <= len(cursor.data) - at:
@@ -356,5 +398,5 @@ def _skip(cursor: Cursor, length: int) -> tuple[int, int]:
     return at, length
 
 
-def _long(cursor: Cursor) -> int:
+def _long(cursor: _Position) -> int:
     return int.from_bytes(cursor.take(8), "big", signed=True)

@@ -12,15 +12,15 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from mmap import mmap
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from typing import Final
 
 from fsview.model.file_group import FileSlice, LogFile
 from strandline.read.instants import Archive, CommittedInstants, NeededBytes
 from strandline.read.logs.block_order import PlacedBlock, blocks_in_order, uncounted
-from strandline.read.logs.temp_file import LogBudget, TempFile
+from strandline.read.logs.temp_file import LogBudget, TempFile, drop_pages
 from timeline.encoding.log_block import (
     AVRO_DATA,
     CHANGE_DATA,
@@ -113,17 +113,16 @@ class LogReader:
             UnsupportedTableError: A visible block is of an unsupported kind.
             StorageError: The logs exceed the budget, and can't be copied to a temporary file.
 
-        Cost: reads the logs, into memory within the budget, else into files.
+        Cost: reads the logs, into memory within the budget, else into one file.
         """
-        budget = budget or LogBudget()
         found: list[PlacedBlock] = []
-        log_of: dict[str, LogFile] = {}
-        left = budget.size
-        for log in sorted(filter(has_records, logs), key=lambda log: log.order):
-            data = read_log(self._storage, log.path, budget, left)
-            left -= len(data) if isinstance(data, bytes) else 0
-            found += self._whole(log, data)
-            log_of[self._path(log)] = log
+        ordered_logs = sorted(filter(has_records, logs), key=lambda log: log.order)
+        log_of = {self._path(log): log for log in ordered_logs}
+        texts: dict[str, str] = {}
+        data_of = read_logs(self._storage, [log.path for log in ordered_logs], budget)
+        for log, data in zip(ordered_logs, data_of, strict=True):
+            found += self._whole(log, data, texts)
+            drop_pages(data)
         with self._deciding:
             ordered = blocks_in_order(found, self._committed.has)
             for placed in uncounted(found, self._committed.has):
@@ -134,8 +133,13 @@ class LogReader:
             _check_supported(placed)
         return ordered
 
-    def _whole(self, log: LogFile, data: bytes | mmap) -> Iterator[PlacedBlock]:
-        """Yield the whole blocks of a log."""
+    def _whole(
+        self, log: LogFile, data: bytes | memoryview, texts: dict[str, str]
+    ) -> Iterator[PlacedBlock]:
+        """Yield the whole blocks of a log.
+
+        Blocks share the equal values of their headers, as each has the records' Avro schema.
+        """
         path = self._path(log)
         if not data:
             self._skip(TornBlock(0, 0, "the file is empty"), log, path, 0)
@@ -148,7 +152,8 @@ class LogReader:
                 end = block.offset + len(block.content)
                 self._skip(TornBlock(block.begin, end, "it names no instant"), log, path, len(data))
                 continue
-            yield PlacedBlock(block, path)
+            header = {key: texts.setdefault(text, text) for key, text in block.header.items()}
+            yield PlacedBlock(replace(block, header=header), path)
 
     def _path(self, log: LogFile) -> str:
         return f"{self._storage.base_path}/{log.path}"
@@ -196,26 +201,49 @@ class LogReader:
         )
 
 
-def read_log(
-    storage: Storage, path: str, budget: LogBudget | None = None, left: int | None = None
-) -> bytes | mmap:
-    """Read a log into memory if it fits the rest of a budget, else into a mapped file.
+def read_log(storage: Storage, path: str) -> bytes | memoryview:
+    """Read one log; arguments and result as for ``read_logs``."""
+    (data,) = read_logs(storage, [path])
+    return data
+
+
+def read_logs(
+    storage: Storage, paths: Sequence[str], budget: LogBudget | None = None
+) -> list[bytes | memoryview]:
+    """Read logs into memory as long as they fit into a budget, the others into one mapped file.
 
     Args:
         storage: The table's storage.
-        path: Path under the base path.
+        paths: Paths under the base path.
         budget: The memory limit; by default that of ``LogBudget()``.
-        left: What is left of it; ``None``: all.
+
+    Returns:
+        The bytes of each. Those in the file are views into its one mapping: a mapping keeps a file
+        open, and processes may open few files.
+
+    Raises:
+        PathNotFoundError: A log is gone.
+        StorageError: The logs can't be read, or exceed the budget and can't be copied.
     """
     budget = budget or LogBudget()
-    with storage.open_input(path) as file, mapped_client_errors(f"{storage.base_path}/{path}"):
-        if file.size() <= (budget.size if left is None else left):
-            data: bytes = file.read()
-            return data
-        with TempFile(budget) as copy:
-            while some := file.read(_COPIED_BYTES):
-                copy.add(some)
-            return copy.mapped()
+    left, found = budget.size, list[bytes | tuple[int, int]]()
+    with ExitStack() as stack:
+        copy: TempFile | None = None
+        for path in paths:
+            file = storage.open_input(path)
+            with file, mapped_client_errors(f"{storage.base_path}/{path}"):
+                if file.size() <= left:
+                    data: bytes = file.read()
+                    left = max(0, left - len(data))
+                    found.append(data)
+                    continue
+                copy = stack.enter_context(TempFile(budget)) if copy is None else copy
+                begin = copy.end
+                while some := file.read(_COPIED_BYTES):
+                    copy.write(some)
+                found.append((begin, copy.end))
+        mapped = memoryview(copy.mapped() if copy is not None and copy.end else b"")
+    return [each if isinstance(each, bytes) else mapped[slice(*each)] for each in found]
 
 
 def has_records(log: LogFile) -> bool:

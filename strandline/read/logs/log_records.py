@@ -121,6 +121,7 @@ class LogRecords:
         budget, count, number = rules.budget, 0, 0
         first: int | None = None
         pieces: list[tuple[int, Collection[str]]] = []
+        names_of: dict[frozenset[str], frozenset[str]] = {}
         with Spool(rules.heads, budget) as heads, Spool(rules.schema, budget) as rows:
             for placed in blocks:
                 if first is None and is_partial(placed):
@@ -131,11 +132,11 @@ class LogRecords:
                     rows.add(piece.rows)
                     count += piece.rows.num_rows
                     number += len(piece.keys)
-                    pieces.append((number, piece.columns))
+                    pieces.append((number, names_of.setdefault(piece.columns, piece.columns)))
                     if heads.nbytes + rows.nbytes > budget.size:
                         heads.spill()
                         rows.spill()
-                drop_pages(placed.block.content)
+                    drop_pages(placed.block.content)
             names, classes = rules.schema.names, None
             if rules.fillable:
                 classes = ColumnClasses.of_fillable(names, rules.fillable)
@@ -150,8 +151,9 @@ class LogRecords:
             The numbers of some records, ascending; and their heads in that order, with the columns
             of ``LogRules.heads``.
 
-        Cost: folding a part takes about the budget. If there are several parts, keys are spread by
-            their hashes, which takes two bytes a record.
+        Cost: folding a part takes up to about the budget, half of it without partial updates. If
+            there are several parts, keys are spread by their hashes, which takes two bytes a
+            record, and each part reads all heads again.
         """
         heads = self.heads
         wanted = -(-heads.nbytes * _FOLD // max(self.budget.size, 1))
@@ -159,7 +161,11 @@ class LogRecords:
         if count <= 1:
             yield np.arange(heads.num_rows), heads.whole()
             return
-        part_of = np.concatenate([_hashed(piece, count) for piece in heads.pieces])
+        hashed = []
+        for piece in heads.pieces:
+            hashed.append(_hashed(piece, count))
+            heads.drop_pages()
+        part_of = np.concatenate(hashed)
         for part in range(count):
             at = np.flatnonzero(part_of == part)
             if len(at):
@@ -192,7 +198,7 @@ class _Piece:
     deletes: pa.Array
     rows: pa.Table
     lacks: Mask
-    columns: Collection[str] = ()
+    columns: frozenset[str] = frozenset()
 
     @classmethod
     def of_rows(cls, rows: pa.Table, rules: LogRules, *, has_all: bool = True) -> _Piece:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Final
 
 import numpy as np
@@ -43,7 +44,7 @@ from strandline.records.schema.columns import column_of
 _BYTES_OF: Final = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}
 _UNORDERED: Final = "unordered"
 _PIECE_BYTES: Final = 16 << 20
-"""Approximate size of the pieces of rows that are only in logs."""
+"""Approximate size of the pieces in which rows are merged, and those only in logs are returned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,8 @@ class LogRows:
         keys: The distinct keys.
         order: The values that the merge rule compares: whether a record is a delete without an
             ordering value, then the ordering values.
-        row_of: The number of each record's row in ``rows``; -1 for a delete.
+        row_of: The number of each record's row in ``rows``; -1 for a delete. This and ``first`` are
+            32-bit integers if these suffice for the number of records.
         first: The position of each key's first record among all records.
         rows: Rows of all records that have one, with the columns of the rules.
         table: A hash table of the keys; ``None``: there are many, and each piece gets its own.
@@ -111,21 +113,22 @@ class LogRows:
 
         Errors as in ``LogRecords.of``.
 
-        Cost: a hash of each key, a sort of the records; some 50 bytes of memory a key, beside the
+        Cost: a hash of each key, a sort of the records; some 40 bytes of memory a key, beside the
             budget of the rules.
         """
         budget = rules.budget
         records = LogRecords.of(blocks, rules)
         schema = _Newest.of(rules.heads.empty_table(), np.zeros(0, np.int64)).table.schema
+        kind = np.int32 if records.heads.num_rows < 1 << 31 else np.int64
         folded, tables, sources, count = [], [], [], 0
         with Spool(schema, budget, budget.size // 4) as spool:
             for numbers, heads in records.parts():
                 part = _Newest.of(heads, numbers, records.classes)
                 count += heads.num_rows
                 spool.add(part.table)
-                if spool.nbytes > budget.size:
+                if spool.nbytes > budget.size // 4:
                     spool.spill()
-                folded.append((part.row_of, numbers[part.first]))
+                folded.append((part.row_of.astype(kind), numbers[part.first].astype(kind)))
                 tables = [part.keys] if len(folded) == 1 else []
                 sources.append(part.sources)
             newest = spool.end()
@@ -152,7 +155,12 @@ class LogRows:
 
     def any_between(self, span: tuple[bytes, bytes]) -> bool:
         """Return whether any key is within inclusive bounds, compared as UTF-8 as in Parquet."""
-        return any(_any_between(one_chunk(piece.column(KEY)), span) for piece in self.keys.pieces)
+        for piece in self.keys.pieces:
+            found = _any_between(one_chunk(piece.column(KEY)), span)
+            self.keys.drop_pages()
+            if found:
+                return True
+        return False
 
     def merge(
         self,
@@ -182,7 +190,10 @@ class LogRows:
             match = self._match(group.keys)
             only_in_logs[match.touched] = False
             first = 0
-            for piece in group.pieces:
+            pieces = group.pieces
+            if len(match.rows):
+                pieces = chain.from_iterable(map(_slices, pieces))
+            for piece in pieces:
                 stored, touched = match.between(first, piece.num_rows)
                 first += piece.num_rows
                 rows = piece.select(shown)
@@ -243,7 +254,7 @@ class LogRows:
         for piece in self.keys.pieces:
             parts.append(KeyTable.of(piece.column(KEY)).match(keys).moved(0, start))
             start += piece.num_rows
-        self.keys.drop_pages()
+            self.keys.drop_pages()
         return KeyMatch.joined(parts)
 
     def _wins(
@@ -312,6 +323,13 @@ class _Newest:
             **{str(at): values for at, values in enumerate(order.values)},
         }
         return cls(pa.table(columns), np.where(deletes, -1, rows), first, keys, sources)
+
+
+def _slices(rows: pa.Table) -> Iterator[pa.Table]:
+    """Yield consecutive rows in slices of about 16 MiB, or of one row; at least one slice."""
+    count = max(1, _PIECE_BYTES * rows.num_rows // max(1, rows.nbytes))
+    for begin in range(0, max(1, rows.num_rows), count):
+        yield rows.slice(begin, count)
 
 
 def _lacks(heads: pa.Table) -> Mask:

@@ -52,27 +52,34 @@ class SpooledRows:
     def take(self, at: Positions) -> pa.Table:
         """Return the rows at some positions, in that order, with the columns of ``schema``.
 
-        Cost: memory for these rows, twice. pyarrow's ``take`` would concatenate the pieces.
+        Cost: memory for these rows, twice unless the pieces are visited in order, and for the pages
+            of one piece. pyarrow's ``take`` would concatenate the pieces.
         """
         if len(self.pieces) == 1:
-            taken = take_rows(self.pieces[0], at)
-            self.drop_pages()
-            return taken
+            return self._taken(0, at)
         starts = np.cumsum([0, *(piece.num_rows for piece in self.pieces)])[:-1]
         piece_of = np.searchsorted(starts, at, "right") - 1
+        in_order = bool((piece_of[1:] >= piece_of[:-1]).all())
         order = np.argsort(piece_of, kind="stable")
         used, first = np.unique(piece_of[order], return_index=True)
         by_piece = np.split(at[order], first[1:]) if len(used) else []
         parts = [
-            take_rows(self.pieces[number], positions - starts[number])
+            self._taken(number, positions - starts[number])
             for number, positions in zip(used.tolist(), by_piece, strict=True)
         ]
-        self.drop_pages()
         if not parts:
             return self.schema.empty_table()
+        if in_order:
+            return pa.concat_tables(parts)
         back = np.empty(len(at), np.int64)
         back[order] = np.arange(len(at))
         return take_rows(pa.concat_tables(parts), back)
+
+    def _taken(self, number: int, at: Positions) -> pa.Table:
+        """Return rows of one piece, whose pages are released before those of the next are read."""
+        taken = take_rows(self.pieces[number], at)
+        self.drop_pages()
+        return taken
 
     def drop_pages(self) -> None:
         """Release the pages that were read from resident memory, if the rows are in a file."""
@@ -131,9 +138,9 @@ class Spool:
         """
         if self._file is None and _is_storable(self._schema):
             self._file = TempFile(self._budget)
-            for piece in self._pieces:
-                self._write(piece)
-            self._pieces.clear()
+            self._pieces.reverse()
+            while self._pieces:
+                self._write(self._pieces.pop())
 
     def end(self) -> SpooledRows:
         """Return the rows, which outlive the spool; the spool must not be used afterwards."""
@@ -161,21 +168,22 @@ class Spool:
 
     def _write(self, piece: pa.Table) -> None:
         assert self._file is not None
-        self._spans.append(self._file.add(_encoded(piece)))
+        begin = self._file.end
+        _encode(piece, self._file)
+        self._spans.append((begin, self._file.end))
 
 
-def _encoded(rows: pa.Table) -> pa.Buffer:
-    sink = pa.BufferOutputStream()
+def _encode(rows: pa.Table, sink: TempFile | pa.NativeFile) -> None:
+    """Write rows as a stream of Arrow's format, without a copy of their values in memory."""
     with pa.ipc.new_stream(sink, rows.schema) as stream:
         stream.write_table(rows)
-    return sink.getvalue()
 
 
 def _is_storable(schema: pa.Schema) -> bool:
     """Return whether rows with these columns can be encoded."""
     nulls = [pa.nulls(1, column.type) for column in schema]
     try:
-        _encoded(pa.Table.from_arrays(nulls, schema=schema))
+        _encode(pa.Table.from_arrays(nulls, schema=schema), pa.BufferOutputStream())
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         return False
     return True

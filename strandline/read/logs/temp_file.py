@@ -42,6 +42,9 @@ class TempFile:
     Args:
         budget: Gives the folder, and the limit for messages.
 
+    Attributes:
+        end: Number of bytes written.
+
     Raises:
         StorageError: The file can't be made; also raised by the methods if the disk is full or
             fails.
@@ -55,7 +58,7 @@ class TempFile:
             self._file = tempfile.TemporaryFile(  # noqa: SIM115 - closed by ``close``
                 buffering=0, prefix="strandline-", dir=budget.folder
             )
-        self._end = 0
+        self.end = 0
 
     def __enter__(self) -> TempFile:
         return self
@@ -63,15 +66,20 @@ class TempFile:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def add(self, data: bytes | pa.Buffer) -> tuple[int, int]:
-        """Write bytes at the end; return where they begin and end."""
-        left, begin = memoryview(data), self._end
+    @property
+    def closed(self) -> bool:
+        """Whether it is closed; pyarrow asks files that it writes to."""
+        return self._file.closed
+
+    def write(self, data: bytes | pa.Buffer) -> int:
+        """Write bytes at the end; return their number."""
+        left = memoryview(data)
         with self._errors():
             while left:  # On a nearly full disk a part is written; the next call raises the reason.
                 written = self._file.write(left)
-                self._end += written
+                self.end += written
                 left = left[written:]
-        return begin, self._end
+        return len(memoryview(data))
 
     def mapped(self) -> mmap.mmap:
         """Map the content, which must not be empty; it stays until its last reference ends."""

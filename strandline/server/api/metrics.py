@@ -4,7 +4,8 @@
 request pays for a metric but for its count and its duration. Names follow Prometheus' conventions.
 
 A table's label is its id as text, of the first ``EXPORTED_TABLES`` tables that were counted; all
-others are ``other`` together. No series ever changes its label, and no counter gets smaller.
+others are ``other`` together. No counter changes its label, or gets smaller. The gauge
+``storage_call_longest_seconds`` names a table that is being opened only once its call hangs.
 """
 
 from __future__ import annotations
@@ -144,8 +145,10 @@ def metrics_handler(scrape: Callable[[], Scrape]) -> Callable[[Request], Reply]:
         registry = CollectorRegistry(auto_describe=False)
         registry.register(process)
         registry.register(_Collected(scrape()))
+        # The content type repeats parts of the header.
+        accept = request.accept if request.accept.isascii() else ""
         try:
-            encode, content_type = choose_encoder(request.accept)
+            encode, content_type = choose_encoder(accept)
         except (TypeError, ValueError):
             # It compares the version in the header with numbers, whatever that is.
             encode, content_type = choose_encoder("")
@@ -254,7 +257,8 @@ def _gauges_of_tables(tables: Iterable[tuple[str, Mapping[str, Any]]]) -> Iterat
 
 def _gauges(figures: Mapping[str, Any]) -> Iterator[Metric]:
     budget, threads = figures["store"]["budget"], figures["threads"]
-    yield _gauge("ready", "1: ready, as of the last probe.", float(not figures["ready"]["reasons"]))
+    is_ready = float(not figures["ready"]["reasons"])
+    yield _gauge("ready", "1: ready, as of the last probe or scrape.", is_ready)
     yield _gauge("open_tables", "Tables open.", figures["open_tables"])
     yield _gauge("open_tables_limit", "Most open tables.", figures["open_tables_at_most"])
     yield _gauge("awaited_roots", "Roots that don't exist yet.", len(figures["awaited_roots"]))

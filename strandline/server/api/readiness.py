@@ -254,9 +254,11 @@ class Readiness:
         return await asyncio.shield(asyncio.wrap_future(self.ask(root)))
 
     def status(self) -> dict[str, object]:
-        """Return the last reasons, fit for JSON; runs no check."""
+        """Return the last reasons, or that the service stops, fit for JSON; runs no check."""
         with self._changed:
             last = self._last
+        if self.stopping:
+            return {"reasons": [STOPPING], "looked": last is not None}
         reasons = [] if last is None else [*last, *self._told_notes()]
         return {"reasons": reasons, "looked": last is not None}
 

@@ -155,20 +155,20 @@ class Admission:
         ConfigError: A network can't be parsed.
     """
 
-    __slots__ = ("_networks", "_other", "_token")
+    __slots__ = ("_networks", "_tokens")
 
     def __init__(
         self, token: str | None, networks: str = "", *, other_token: str | None = None
     ) -> None:
-        self._token = None if token is None else token.encode("ascii")
-        self._other = None if other_token is None else other_token.encode("ascii")
+        # One value, replaced as a whole: no request sees half of a renewal.
+        self._tokens = tuple(t.encode("ascii") for t in (token, other_token) if t is not None)
         self._networks = parse_networks(networks)
 
     def __str__(self) -> str:
         """Say which clients are admitted."""
         if self.is_open:
             return "everybody"
-        admitted = [] if self._token is None else ["bearers of the token"]
+        admitted = ["bearers of the token"] if self._tokens else []
         for network, right in self._networks:
             what = next(word for word, known in _RIGHTS.items() if known == right)
             admitted.append(str(network) if right == EVERYTHING else f"{network} ({what})")
@@ -177,21 +177,17 @@ class Admission:
     @property
     def is_open(self) -> bool:
         """Whether every client has all rights."""
-        return self._token is None and not self._networks
+        return not self._tokens and not self._networks
 
     @property
     def tokens(self) -> tuple[str, ...]:
         """The tokens that are admitted, the one to send first."""
-        found = (each for each in (self._token, self._other) if each is not None)
-        return tuple(each.decode("ascii") for each in found)
+        return tuple(token.decode("ascii") for token in self._tokens)
 
     def renew(self, tokens: Sequence[str]) -> bool:
         """Replace the tokens, of which there must be one or two; return whether they differ."""
-        before = self.tokens
-        # First the second one: a request in between bears an old token or a new one.
-        self._other = tokens[1].encode("ascii") if len(tokens) > 1 else None
-        self._token = tokens[0].encode("ascii")
-        return before != tuple(tokens)
+        before, self._tokens = self._tokens, tuple(token.encode("ascii") for token in tokens)
+        return before != self._tokens
 
     def free_to(self, peer: str | None) -> Right:
         """Return a peer's rights without the token; ``None`` is a peer without an address."""
@@ -211,14 +207,10 @@ class Admission:
 
     def bears_token(self, authorization: bytes | None) -> bool:
         """Whether an ``Authorization`` header (``None``: there is none) has a token."""
-        if self._token is None or authorization is None:
+        if authorization is None or authorization[:7].lower() != _SCHEME:
             return False
-        if authorization[:7].lower() != _SCHEME:
-            return False
-        borne, other = authorization[7:].strip(), self._other
-        if hmac.compare_digest(borne, self._token):
-            return True
-        return other is not None and hmac.compare_digest(borne, other)
+        borne = authorization[7:].strip()
+        return any(hmac.compare_digest(borne, token) for token in self._tokens)
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,7 @@ from strandline.server.http.request import (
     Request,
     check_admitted,
     checked_fields,
+    may_report,
     request_of,
 )
 from strandline.server.http.request_reader import SLICE_BYTES, Reading, RequestReader
@@ -160,7 +161,7 @@ class ServiceProtocol(asyncio.Protocol):
         try:
             fields = checked_fields(headers, method, version)
             check_admitted(registry.admission, self._peer, target, fields)
-            if _FALLBACKS in fields:
+            if _FALLBACKS in fields and may_report(registry.admission, self._peer, fields):
                 registry.refusals.note_fallbacks(fields[_FALLBACKS])
             if (
                 # Responses keep the order of requests: only the first in line is answered here.

@@ -222,11 +222,12 @@ class Exchange:
         writer = self._writer
         await writer.writable()
         if self._response is Response.AWAITED:
-            self._response = Response.BEGUN
             # As late as possible: ``keep_alive`` is false once the service stops.
             head = reply.head(
                 keep_alive=self.keep_alive, chunked=chunked, request_id=self.request.request_id
             )
+            # After the head, which fails if a header isn't ASCII: then 500 can still be sent.
+            self._response = Response.BEGUN
             if len(data) <= JOINED_BYTES:
                 data = head + data
             else:

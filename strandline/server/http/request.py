@@ -39,7 +39,7 @@ from fsview.wire.marker_form import MARKER_DIRECTORY, MARKERS
 from fsview.wire.param import BASE_PATH, REQUEST_ID_HEADER
 from fsview.wire.routes import PREFIX
 from strandline.fleet.neighbours import RECORD
-from strandline.server.http.authorization import Admission, AdmittedClient, right_for
+from strandline.server.http.authorization import Admission, AdmittedClient, Right, right_for
 from strandline.server.http.limits import PARAMETERS
 from strandline.server.http.reply import SUCCESS, Accepted, Reply, accepted
 from strandline.server.table_threads import NO_TABLE
@@ -322,6 +322,15 @@ def check_admitted(
     wanted = right_for(path_of(target))
     if wanted & peer.free != wanted:
         raise RefusedError(401, _UNAUTHORIZED, {"www-authenticate": "Bearer"})
+
+
+def may_report(admission: Admission, peer: AdmittedClient, fields: Fields) -> bool:
+    """Whether a client's reports count, whatever path it asks for; arguments as above.
+
+    They are of clients that may read: anybody could forge reports in requests to open paths.
+    """
+    is_reader = Right.READS in peer.free
+    return is_reader or admission.bears_token(fields.get(b"authorization"))
 
 
 def request_of(

@@ -282,7 +282,11 @@ class Parts:
         return figures, tables
 
     def scrape(self) -> Scrape:
-        """Return counters and figures for a monitoring system."""
+        """Return counters and figures for a monitoring system; the next call knows readiness anew.
+
+        Never waits for the checks of readiness, which it begins: storage may hang.
+        """
+        self.readiness.ask()
         figures, tables = self.status_of()
         label = self.metrics.exported.label
         with self._lock:

@@ -2,9 +2,11 @@
 
 A plan names, for each file group, its newest base file and the logs to merge into it. These are the
 logs of delta commits that completed before the compaction was requested: readers place logs that
-complete later in the slice that the compaction begins. Left out are groups
-that a pending compaction, log compaction or clustering reads. (Hudi takes groups of pending log
-compactions; its result would then lie above newer rows.)
+complete later in the slice that the compaction begins. In table version 6 they are all logs that
+are named by the group's newest slice, those of rollbacks and of writes rolled back too; later
+writes name theirs by the compaction. Left out are groups that a pending compaction, log compaction
+or clustering reads. (Hudi takes groups of pending log compactions; its result would then lie above
+newer rows.)
 
 Source: Hudi 1.2.0 ``BaseHoodieCompactionPlanGenerator``, ``FileSliceMetricUtils``, and the
 ``CompactionStrategy`` of each name.
@@ -19,6 +21,7 @@ from datetime import date
 from typing import Final
 
 from fsview.model.file_group import FileSlice
+from strandline.commit.slice_logs import is_emptied
 from strandline.read.logs.log_blocks import has_records
 from strandline.table_services.compact.policy import (
     BOUNDED_IO,
@@ -66,7 +69,8 @@ def plan_compaction(
     """Return the plan of a compaction; it may have no operations.
 
     Args:
-        slices: The newest slices of file groups, with logs of completed instants only.
+        slices: The newest slices of file groups; from version 8 on with logs of completed instants
+            only. Those of emptied logs alone are left out.
         taken: The groups that pending plans read.
         settings: The strategies.
         file_bytes: The size of a new base file, for groups that have only logs.
@@ -74,7 +78,9 @@ def plan_compaction(
     operations = [
         _operation(found, file_bytes)
         for found in slices
-        if any(map(has_records, found.log_files)) and (found.partition, found.file_id) not in taken
+        if any(map(has_records, found.log_files))
+        and not is_emptied(found)
+        and (found.partition, found.file_id) not in taken
     ]
     for name in settings.strategies:
         operations = _CHOICES.get(name, _all)(operations, settings)
@@ -154,7 +160,9 @@ def _day_of(path: str) -> int:
         raise ConfigError(f"partition {path!r} has a year that isn't allowed: {exc}") from exc
 
 
-def planned_slice(operation: Operation, known: FileSlice, source: str) -> FileSlice | None:
+def planned_slice(
+    operation: Operation, known: FileSlice, source: str, *, whole: bool = False
+) -> FileSlice | None:
     """Return the slice that an operation of a plan compacts.
 
     Logs that the group doesn't have any more, as their commit was rolled back, are left out.
@@ -163,6 +171,8 @@ def planned_slice(operation: Operation, known: FileSlice, source: str) -> FileSl
         operation: An operation of a plan, of version 1 (paths) or 2 (names).
         known: The file group's slice that readers see, merged over the planned compaction.
         source: The plan's file, for the error.
+        whole: Whether all logs that are named by the planned slice are taken, as in table version
+            6, where readers consider them part of the new base file, in the plan or not.
 
     Returns:
         ``None`` if it had only logs, and none is left.
@@ -178,7 +188,11 @@ def planned_slice(operation: Operation, known: FileSlice, source: str) -> FileSl
             f" {operation.partition_path!r}, which has {None if base is None else base.name}"
         )
     names = {_name(path) for path in operation.delta_file_paths}
-    logs = tuple(log for log in known.log_files if log.name in names)
+    logs = tuple(
+        log
+        for log in known.log_files
+        if log.name in names or (whole and log.instant == operation.base_instant_time)
+    )
     return None if base is None and not logs else replace(known, log_files=logs)
 
 

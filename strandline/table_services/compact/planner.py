@@ -3,7 +3,9 @@
 A plan is made and requested under the table's lock: a delta commit that completed in between,
 before the compaction's time, would be in neither the plan nor the slice that the compaction begins.
 In table version 6 a log belongs to the slice in its name, so no delta commit may be in flight, and
-the logs of later ones are named by the compaction.
+the logs of later ones are named by the compaction. Without a lock that processes share, a delta
+commit may begin, or even complete, while the files are listed: the timeline is listed again before
+the request.
 
 Source: Hudi 1.2.0 ``ScheduleCompactionActionExecutor``, ``CompactionUtils``.
 """
@@ -117,12 +119,13 @@ class CompactionPlanner:
         Raises:
             ConfigError: The strategy doesn't fit the table's partitions.
             ConcurrentWriteError: Another writer took the same time; or, in table version 6, a delta
-                commit is in flight and the caller asks for a compaction whether it is due or not.
+                commit is in flight, or was made meanwhile, and the caller asks for a compaction
+                whether it is due or not.
             LockError: The lock wasn't acquired, or was lost; nothing was requested.
             ViewBehindError: The view lacks a completed write.
 
         Cost: a list of the timeline, and if one is due, of all partitions that the view hasn't
-            loaded; a create.
+            loaded; a create; in table version 6 another list, unless processes share the lock.
         """
         with lock.held("planning a compaction"):
             timeline = self._meta.active_timeline()
@@ -132,13 +135,15 @@ class CompactionPlanner:
                 return None
             try:
                 self._refuse_pending(timeline)
+                plan = self._plan(timeline, time)
+                if not plan.operations:
+                    return None
+                if not lock.is_shared:
+                    self._refuse_made_since(timeline)
             except ConcurrentWriteError as error:
                 if not if_due:
                     raise
                 logger.info("no compaction is planned now: %s", error)
-                return None
-            plan = self._plan(timeline, time)
-            if not plan.operations:
                 return None
             lock.check()
             return self._meta.create_requested(COMPACTION, time, plan)
@@ -220,6 +225,27 @@ class CompactionPlanner:
                     hint="plan compactions between writes: hoodie.compact.schedule.inline=true",
                 )
 
+    def _refuse_made_since(self, timeline: Timeline) -> None:
+        """Refuse a plan if delta commits were made since, in table version 6: it lacks their logs.
+
+        Raises:
+            ConcurrentWriteError: There is one; the message names it.
+
+        Cost: a list of the timeline.
+        """
+        if self._meta.config.version >= FIRST_LOGS_OF_WRITERS:
+            return
+        now = self._meta.active_timeline()
+        self._refuse_pending(now)
+        for instant in now:
+            if instant.action == DELTA_COMMIT and not timeline.contains(instant):
+                raise ConcurrentWriteError(
+                    f"delta commit {instant.requested_time} of {self._meta.storage.base_path} was"
+                    " made while a compaction was planned, and the plan lacks its logs",
+                    hint="repeat it; for several writers at a time set hoodie.write.lock.provider"
+                    " to a lock that processes share",
+                )
+
     def slices(self, instant: Instant, plan: CompactionPlan) -> tuple[FileSlice, ...]:
         """Return the slices that a plan compacts, without file groups that were replaced since.
 
@@ -236,10 +262,11 @@ class CompactionPlanner:
         partitions = sorted({each.partition_path for each in plan.operations})
         known = {(s.partition, s.file_id): s for s in self._merged(partitions, _AFTER_ALL)}
         source, found = self._meta.path_of(instant), []
+        whole = self._meta.config.version < FIRST_LOGS_OF_WRITERS
         for operation in plan.operations:
             # Popped: two files of one group and instant would be two answers to one question.
             group = known.pop((operation.partition_path, operation.file_id), None)
-            planned = None if group is None else planned_slice(operation, group, source)
+            planned = group and planned_slice(operation, group, source, whole=whole)
             if planned is not None:
                 found.append(planned)
         if len(found) < len(plan.operations):

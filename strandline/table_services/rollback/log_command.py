@@ -131,6 +131,31 @@ def logs_by_slice(storage: Storage, partition: str, extensions: Collection[str])
     return {each: tuple(sorted(logs, key=lambda log: log.order)) for each, logs in found.items()}
 
 
+def logs_on(
+    storage: Storage, partitions: Iterable[str], instant: str, extensions: Collection[str]
+) -> dict[str, int]:
+    """Return path → size of the logs on top of an instant's base files, by their names.
+
+    In table version 6 a rollback of the instant deletes them with the base files: those of writes
+    that were rolled back, and the commands in others, would become a file group of logs alone.
+
+    Args:
+        storage: The table's storage.
+        partitions: The instant's partitions.
+        instant: Its requested time.
+        extensions: Extensions of the table's base files.
+
+    Cost: a list for each partition.
+    """
+    return {
+        log.path: log.size
+        for partition in sorted(partitions)
+        for (_, base_instant), logs in logs_by_slice(storage, partition, extensions).items()
+        if base_instant == instant
+        for log in logs
+    }
+
+
 def _appended(
     storage: Storage, commands: Iterable[LogCommand], slices: Slices, token: str, block: bytes
 ) -> tuple[list[LogCommand], list[AppendedCommand]]:

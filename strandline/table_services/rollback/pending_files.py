@@ -18,6 +18,7 @@ from strandline.commit.markers import marked_files
 from strandline.commit.slice_logs import instants_in
 from strandline.server.marker.name import is_slice_log
 from strandline.table_services.rollback.log_command import logs_by_slice
+from timeline.errors import InstantNotFoundError, PathNotFoundError
 from timeline.instant import DELTA_COMMIT, Instant, State
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import CommitMetadata
@@ -79,9 +80,17 @@ def _listed_files(meta: TableMetaClient, instant: Instant) -> dict[str, int]:
             of_slices
             and isinstance(file, LogFile)
             and (groups is None or (folder, file.file_id) in groups)
-            and time in instants_in(meta.storage, file.path)
+            and _has_blocks(meta, file.path, time)
         )
     }
+
+
+def _has_blocks(meta: TableMetaClient, path: str, time: str) -> bool:
+    """Return whether a log has blocks of an instant; one that a clean has deleted has none."""
+    try:
+        return time in instants_in(meta.storage, path)
+    except PathNotFoundError:
+        return False
 
 
 def _planned_groups(meta: TableMetaClient, instant: Instant) -> set[tuple[str, str]] | None:
@@ -89,7 +98,12 @@ def _planned_groups(meta: TableMetaClient, instant: Instant) -> set[tuple[str, s
 
     ``None`` if its inflight file is empty.
     """
-    profile = meta.read(instant)
+    try:
+        profile = meta.read(instant)
+    except InstantNotFoundError:
+        # Without a lock another writer has rolled it back meanwhile, so this rollback finds its
+        # target gone.
+        return set()
     assert isinstance(profile, CommitMetadata)
     if profile == CommitMetadata():
         return None

@@ -24,14 +24,16 @@ from fsview.model.file_name import (
     parse_data_file,
     parse_log_file,
 )
-from strandline.commit.conflict import CLUSTER
+from strandline.commit.conflict import CLUSTER, COMPACT
 from strandline.server.marker.name import is_slice_log
 from strandline.table_services.rollback.log_command import AppendedCommand, LogCommand
 from timeline.errors import CorruptMetadataError, IllegalTransitionError
 from timeline.instant import COMMIT, DELTA_COMMIT, REPLACE_COMMIT, SAVEPOINT, Instant, State
 from timeline.metadata.instant_metadata import (
+    NULL_COMMIT,
     CleanerPlan,
     CommitMetadata,
+    CompactionPlan,
     InstantInfo,
     RollbackMetadata,
     RollbackPartitionMetadata,
@@ -301,8 +303,9 @@ def refuse_if_cleaned(
             files. Earlier ones kept the newest file of each group, which the commit replaced.
 
     Raises:
-        IllegalTransitionError: A clean deletes such a file, or a file of a group that the commit
-            replaced as a whole; or it is a clustering, which only Hudi rolls back.
+        IllegalTransitionError: A clean deletes such a file, a log that the commit, a compaction,
+            has merged, or a file of a group that it replaced as a whole; or it is a clustering,
+            which only Hudi rolls back.
     """
     if metadata.operation_type == CLUSTER:
         raise IllegalTransitionError(
@@ -315,17 +318,69 @@ def refuse_if_cleaned(
     }
     stats = [stat for stats in metadata.partition_to_write_stats.values() for stat in stats]
     replaced = {(stat.partition_path or "", stat.file_id, stat.prev_commit) for stat in stats}
+    # The slice before a compaction may have only logs, which have its instant or a later one.
+    merged = {
+        (partition, file_id): previous if previous and previous != NULL_COMMIT else ""
+        for partition, file_id, previous in replaced
+        if metadata.operation_type == COMPACT
+    }
+
+    def is_needed(partition: str, name: str) -> bool:
+        log = parse_log_file(partition, name, 0, 0)
+        if log is not None:
+            group = (partition, log.file_id)
+            return group in groups or (group in merged and merged[group] <= log.instant)
+        parsed = parse_base_name(name)
+        return parsed is not None and (
+            (partition, *parsed) in replaced or (partition, parsed[0]) in groups
+        )
+
     for clean, plan in cleans:
         for partition, name in _deleted_by(plan):
-            parsed = parse_base_name(name)
-            if parsed is not None and (
-                (partition, *parsed) in replaced or (partition, parsed[0]) in groups
-            ):
+            if is_needed(partition, name):
                 raise IllegalTransitionError(
                     f"{target.action} {target.requested_time} can't be rolled back: clean"
                     f" {clean.requested_time} deleted files that it replaced, such as {name} of"
                     f" partition {partition!r}",
                     hint="hoodie.clean.commits.retained is how many commits stay readable",
+                )
+
+
+def refuse_if_left_out(
+    target: Instant,
+    metadata: CommitMetadata,
+    compactions: Iterable[tuple[Instant, CompactionPlan, CommitMetadata]],
+) -> None:
+    """Check that no compaction has left out file groups because a commit has replaced them.
+
+    In table version 6 logs of writes after its plan are named by the compaction. Such a log begins
+    the newest slice of its group, which lacks the compaction's base file, so that the group would
+    come back without its older rows.
+
+    Args:
+        target: The commit, which is rolled back.
+        metadata: Its metadata.
+        compactions: Compactions that were requested before it and have completed, with their plans
+            and metadata.
+
+    Raises:
+        IllegalTransitionError: There is such a compaction.
+    """
+    replaced = {
+        (partition, file_id)
+        for partition, file_ids in metadata.partition_to_replace_file_ids.items()
+        for file_id in file_ids
+    }
+    for compaction, plan, done in compactions:
+        stats = [stat for stats in done.partition_to_write_stats.values() for stat in stats]
+        written = {(stat.partition_path or "", stat.file_id) for stat in stats}
+        for operation in plan.operations:
+            group = (operation.partition_path, operation.file_id)
+            if group in replaced and group not in written:
+                raise IllegalTransitionError(
+                    f"{target.action} {target.requested_time} can't be rolled back: compaction"
+                    f" {compaction.requested_time} has left out file group {operation.file_id} of"
+                    f" partition {operation.partition_path!r}, which it replaced"
                 )
 
 

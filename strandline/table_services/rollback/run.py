@@ -28,6 +28,7 @@ from functools import cached_property, partial
 from time import sleep
 
 from strandline.commit.completion_outcome import rollback_of
+from strandline.commit.conflict import FIRST_LOGS_OF_WRITERS
 from strandline.commit.lock.base import TableLock, Wait
 from strandline.commit.markers import (
     delete_markers,
@@ -43,6 +44,7 @@ from strandline.commit.others_heartbeats import (
 )
 from strandline.read.instants import Archive, rollbacks_in
 from strandline.table_services.rollback.execution import RollbackExecution
+from strandline.table_services.rollback.log_command import logs_on
 from strandline.table_services.rollback.pending_files import files_of_pending
 from strandline.table_services.rollback.permission import Permission, wait_for_late_readers
 from strandline.table_services.rollback.plan import (
@@ -50,6 +52,7 @@ from strandline.table_services.rollback.plan import (
     planned_commands,
     planned_paths,
     refuse_if_cleaned,
+    refuse_if_left_out,
     refuse_unless_newest,
     reported_files,
 )
@@ -59,6 +62,7 @@ from timeline.errors import ConcurrentWriteError, CorruptMetadataError, InstantN
 from timeline.instant import (
     CLEAN,
     COMMIT,
+    COMPACTION,
     DELTA_COMMIT,
     REPLACE_COMMIT,
     RESTORE,
@@ -70,11 +74,13 @@ from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import (
     CleanerPlan,
     CommitMetadata,
+    CompactionPlan,
     InstantMetadata,
     RequestedReplaceMetadata,
     RollbackMetadata,
     RollbackPlan,
 )
+from timeline.table.property_name import MERGE_ON_READ
 from timeline.timeline import Timeline
 
 logger = logging.getLogger(__name__)
@@ -404,7 +410,17 @@ class Rollbacks:
             metadata = self._meta.read(target)
             assert isinstance(metadata, CommitMetadata)
             refuse_if_cleaned(target, metadata, self._cleans_after(requested_time, timeline))
+            if (
+                self._meta.config.version < FIRST_LOGS_OF_WRITERS
+                and target.action == REPLACE_COMMIT
+            ):
+                found = self._compactions_before(requested_time, timeline)
+                refuse_if_left_out(target, metadata, found)
             files = reported_files(metadata)
+            config = self._counted.config
+            if config.table_type == MERGE_ON_READ and config.version < FIRST_LOGS_OF_WRITERS:
+                paths, extensions = metadata.partition_to_write_stats, config.base_extensions
+                files |= logs_on(self._counted.storage, paths, requested_time, extensions)
             plan = plan_rollback(target, files, self._storage.base_path, files)
             rollback = self._execution.request(plan, timeline, of_completed=True)
             if rollback is None:
@@ -533,6 +549,21 @@ class Rollbacks:
                 plan = self._meta.read_plan(instant)
                 assert isinstance(plan, CleanerPlan)
                 yield instant, plan
+
+    def _compactions_before(
+        self, requested_time: str, timeline: Timeline
+    ) -> Iterator[tuple[Instant, CompactionPlan, CommitMetadata]]:
+        """Yield the completed compactions requested before a time, with plans and metadata."""
+        planned = (i for i in self._meta.instant_files() if i.state is State.REQUESTED)
+        for instant in planned:
+            if instant.action != COMPACTION or instant.requested_time > requested_time:
+                continue
+            done = timeline.find(instant.requested_time, COMPACTION)
+            if done is not None and done.is_completed:
+                plan, metadata = self._meta.read_plan(instant), self._meta.read(done)
+                assert isinstance(plan, CompactionPlan)
+                assert isinstance(metadata, CommitMetadata)
+                yield instant, plan, metadata
 
     def _plan_of(self, rollback: Instant) -> RollbackPlan | None:
         """Return a pending rollback's plan, checked; ``None`` if it has no requested file."""

@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
 from strandline.write.engine.base import D, EngineContext, Tally
-from strandline.write.index.merged_slices import MergedSlices
+from strandline.write.index.merged_slices import LateLogs, MergedSlices
 from strandline.write.tasks.columns import FILE, RowCount
 from strandline.write.tasks.placement import StoredFile
 from timeline.storage.base import Storage
@@ -65,6 +65,7 @@ class LocationRequest(Generic[D]):
         ordering: Ordering columns whose stored values are wanted, and their types.
         merged: Reads the slices of files with logs, in which keys that were found may not be any
             more; ``None``: what a base file holds counts.
+        late: Reads the late logs of files; ``None``: they have none.
     """
 
     engine: EngineContext[D]
@@ -75,6 +76,7 @@ class LocationRequest(Generic[D]):
     tally: Tally
     ordering: Mapping[str, pa.DataType] = field(default_factory=dict)
     merged: MergedSlices | None = None
+    late: LateLogs | None = None
 
 
 class Index(ABC):

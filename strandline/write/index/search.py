@@ -32,8 +32,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fsview.model.file_name import is_log_name
+from strandline.read.logs.block_order import PlacedBlock
 from strandline.read.logs.block_rows import data_pieces
-from strandline.read.logs.log_blocks import read_log
 from strandline.records.file.key_search import KeySearch, KeysFound
 from strandline.records.merge_rule import RowOrder, winners
 from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
@@ -41,7 +41,7 @@ from strandline.records.row_selection import one_chunk
 from strandline.records.schema.columns import column_of
 from strandline.write.engine.base import D, Tally, TaskAttempt, tallied
 from strandline.write.index.base import Index, LocationRequest, location_schema, stored_value
-from strandline.write.index.merged_slices import MergedSlices
+from strandline.write.index.merged_slices import LateLogs, MergedSlices
 from strandline.write.tasks.columns import (
     FILE,
     KEY_HASH,
@@ -54,7 +54,6 @@ from strandline.write.tasks.columns import (
     refuse_without_key,
 )
 from strandline.write.tasks.placement import pack
-from timeline.encoding.log_block import AVRO_DATA, PARQUET_DATA, TornBlock, scan_blocks
 from timeline.errors import CorruptMetadataError
 from timeline.storage.base import Storage
 
@@ -113,6 +112,7 @@ def search_files(
             ordering=request.ordering,
             form=form,
             merged=request.merged,
+            late=request.late,
         ),
     )
     return engine.transform(placed, search, form)
@@ -178,6 +178,7 @@ class FileSearch:
         ordering: Ordering columns whose stored values are returned, and their types.
         form: Schema of the locations.
         merged: As in ``LocationRequest``.
+        late: As in ``LocationRequest``.
     """
 
     by_range: bool
@@ -185,6 +186,7 @@ class FileSearch:
     ordering: Mapping[str, pa.DataType]
     form: pa.Schema
     merged: MergedSlices | None = None
+    late: LateLogs | None = None
 
     def locations(
         self, storage: Storage, path: str, keys: pa.Array, files: NumberedFiles
@@ -203,11 +205,16 @@ class FileSearch:
             is_merged = self.merged is not None and number in self.merged.slices
             columns = () if is_merged else heads
             parts: list[KeysFound] = []
+            logs: list[str] = []
             for _, name in of_group:
                 if is_log_name(name.rpartition("/")[2]):
-                    parts += _found_in_log(search, storage, name, columns)
+                    logs.append(name)
                 else:
                     parts += filter(None, [search.found(storage, name, columns)])
+            if logs:
+                assert self.late is not None
+                for placed in self.late.blocks(storage, number, logs):
+                    parts += _found_in_block(search, placed, columns)
             found = KeysFound.joined(parts) if parts else None
             if found is not None and is_merged:
                 found = self._still_held(found, storage, number, heads)
@@ -245,28 +252,21 @@ class FileSearch:
         return fill(self.form, len(once), columns)
 
 
-def _found_in_log(
-    search: KeySearch, storage: Storage, path: str, columns: tuple[str, ...]
+def _found_in_block(
+    search: KeySearch, placed: PlacedBlock, columns: tuple[str, ...]
 ) -> Iterator[KeysFound]:
     """Yield the searched keys of a log's rows; those that it deletes don't count.
 
     Raises:
-        CorruptMetadataError: A block is damaged.
+        CorruptMetadataError: The block is damaged.
     """
-    for block in scan_blocks(read_log(storage, path)):
-        # Readers decide whether a torn block is needed.
-        if isinstance(block, TornBlock) or block.kind not in (AVRO_DATA, PARQUET_DATA):
-            continue
-        try:
-            for rows in data_pieces(block, (RECORD_KEY, *columns)):
-                found = search.among(rows) if rows.num_rows else None
-                if found is not None:
-                    yield found
-        except ValueError as exc:
-            raise CorruptMetadataError(
-                f"{path} under {storage.base_path} has a damaged log block at offset"
-                f" {block.begin}: {exc}"
-            ) from exc
+    try:
+        for rows in data_pieces(placed.block, (RECORD_KEY, *columns)):
+            found = search.among(rows) if rows.num_rows else None
+            if found is not None:
+                yield found
+    except ValueError as exc:
+        raise CorruptMetadataError(f"{placed.place} is damaged: {exc}") from exc
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from operator import attrgetter
 from typing import Final
@@ -53,7 +53,7 @@ from strandline.write.index.base import (
 )
 from strandline.write.index.bucket import refuse_bucket_files
 from strandline.write.index.colocated import colocated, found_in_place
-from strandline.write.index.merged_slices import MergedSlices
+from strandline.write.index.merged_slices import LateLogs, MergedSlices
 from strandline.write.index.search import SEARCHED, SearchIndex
 from strandline.write.operation import Operation, Replaces
 from strandline.write.tasks.columns import (
@@ -280,6 +280,7 @@ class SearchTagging(Tagging[D]):
         ordering_fields: Ordering columns that decide which of several rows is the newest.
         properties: Which rows are deletes, and which values the newest row takes from older ones.
         merged: As in ``LocationRequest``.
+        late: As in ``LocationRequest``.
     """
 
     engine: EngineContext[D]
@@ -291,6 +292,7 @@ class SearchTagging(Tagging[D]):
     ordering_fields: tuple[str, ...]
     properties: MergeProperties
     merged: MergedSlices | None = None
+    late: LateLogs | None = None
 
     def scope(self, *, fills: bool) -> SearchScope:
         """Return the table for a global index, the rows' partitions, or nothing."""
@@ -317,7 +319,9 @@ class SearchTagging(Tagging[D]):
         grouped = (
             self._grouped(rows, files)
             if parts is None
-            else found_in_place(self._request(rows, files), self.index.file_search, parts)
+            else found_in_place(
+                self._request(rows, files), replace(self.index.file_search, late=self.late), parts
+            )
         )
         made = engine.transform(grouped, task, tagged_schema(columns))
         count = TagProfileTask()
@@ -372,6 +376,7 @@ class SearchTagging(Tagging[D]):
             self.tally,
             compared,
             self.merged,
+            self.late,
         )
 
     def _compared(self, columns: pa.Schema) -> dict[str, pa.DataType]:

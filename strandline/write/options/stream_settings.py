@@ -79,7 +79,8 @@ class StreamSettings:
         left to another job, as in Hudi.
 
         Raises:
-            ConfigError: The identifier is empty, or the operation has no rows.
+            ConfigError: The identifier is empty, the operation has no rows, or compactions are both
+                inline and left to another job.
         """
         others = (OPERATION, INLINE, SCHEDULE_INLINE, ASYNC, DISABLE_COMPACTION, PROVIDER)
         values = Settings.parse(options, (*settings_of(cls), *others))
@@ -93,7 +94,14 @@ class StreamSettings:
                 " upsert, insert, bulk_insert, delete, insert_overwrite, insert_overwrite_table"
             )
         is_inline = values.get(INLINE) or values.get(SCHEDULE_INLINE)
-        is_left = values.get(DISABLE_COMPACTION) or not values.get(ASYNC)
+        is_disabled = values.get(DISABLE_COMPACTION)
+        if is_disabled and is_inline:
+            inline = next(each.name for each in (INLINE, SCHEDULE_INLINE) if values.get(each))
+            raise ConfigError(
+                f"{DISABLE_COMPACTION.name} is true, and {inline} is true; allowed: one of them, as"
+                " the first leaves compactions to another job"
+            )
+        is_left = is_disabled or not values.get(ASYNC)
         return values.read(
             cls,
             compacts_beside=not (is_inline or is_left),

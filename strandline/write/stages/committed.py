@@ -75,6 +75,7 @@ def _complete(request: WriteRequest, written: Written) -> None:
         target.check_unchanged,
         _searched(request, written.begun),
         partial(request.check_batch_since, target),
+        "" if request.batch is None else request.batch.identifier,
     )
     request.context.history.remember(transaction.instant, metadata)
 

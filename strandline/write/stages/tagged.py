@@ -16,6 +16,7 @@ from fsview.model.file_group import BaseFile, CompactionOperation, FileSlice
 from fsview.model.file_system_view import FileSystemView, LookupQuery, partition_names
 from fsview.snapshot.snapshot import GroupKey
 from fsview.sync.metadata_reader import pending_operations
+from strandline.commit.slice_logs import is_emptied
 from strandline.read.logs.log_blocks import needs_merge
 from strandline.records.merge_rule import MergeProperties
 from strandline.write.context import WriteRequest
@@ -23,7 +24,7 @@ from strandline.write.engine.base import EngineContext, Tally
 from strandline.write.engine.driver import DriverEngine
 from strandline.write.index.base import SearchScope, TaggedRows, Tagging
 from strandline.write.index.bucket import BucketTagging
-from strandline.write.index.merged_slices import MergedSlices
+from strandline.write.index.merged_slices import LateLogs, MergedSlices
 from strandline.write.index.search import SearchIndex
 from strandline.write.index.search_tagging import SearchTagging
 from strandline.write.operation import Operation
@@ -100,7 +101,11 @@ def tagged(request: WriteRequest, begun: Begun) -> Iterator[Tagged]:
             compactions = _compactions(begun)
             files = tuple(_stored_file(each, late, compactions) for each in slices)
             if isinstance(tagging, SearchTagging) and operation.needs_match:
-                tagging = replace(tagging, merged=_merged(request, begun, slices))
+                tagging = replace(
+                    tagging,
+                    merged=_merged(request, begun, slices),
+                    late=_reader_of_late(begun, slices, late),
+                )
             if looks:
                 _refuse_only_logs(files, context.storage.base_path)
             rows = held.enter_context(tagging.tagged(begun.rows, files))
@@ -144,15 +149,7 @@ def _merged_slices(
         return ()
     name = "latest_merged_file_slices_before_or_on"
     (answers,) = view.look_up([LookupQuery(name, partitions, max_instant=time)])
-    return tuple(each for found in answers for each in found if not _is_emptied(each))
-
-
-def _is_emptied(found: FileSlice) -> bool:
-    """Return whether a slice has only logs that writes have emptied (version 6, ``take_back``).
-
-    The clean that deleted its base file didn't know them.
-    """
-    return found.base_file is None and {log.size for log in found.log_files} == {0}
+    return tuple(each for found in answers for each in found if not is_emptied(each))
 
 
 def _late_logs(request: WriteRequest, begun: Begun, slices: Sequence[FileSlice]) -> frozenset[str]:
@@ -195,6 +192,18 @@ def _late_logs(request: WriteRequest, begun: Begun, slices: Sequence[FileSlice])
         # One that no delta commit names was left by a dead writer, unless its commit is archived.
         if (seen[log.name] != base.name if log.name in seen else base.instant < archived)
     )
+
+
+def _reader_of_late(
+    begun: Begun, slices: Sequence[FileSlice], late: Collection[str]
+) -> LateLogs | None:
+    """Return what reads the slices with late logs, if there are any."""
+    found = {
+        number: each
+        for number, each in enumerate(slices)
+        if any(log.name in late for log in each.log_files)
+    }
+    return LateLogs(found, begun.target.meta, begun.transaction.timeline) if found else None
 
 
 def _may_be_compaction(timeline: Timeline, time: str) -> bool:

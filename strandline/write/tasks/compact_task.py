@@ -5,8 +5,9 @@ within its memory: logs beyond its budget are spilled. The rows keep their commi
 numbers and keys; only the name of their file is another one. A slice whose rows are all deleted
 gets an empty file, which hides the older one.
 
-Two executions of one plan write the same rows. So a file of a task that outlived its execution is
-no danger: whichever of two files of the instant readers see, its rows are the same.
+Two executions of one plan, of which one was considered dead, write the same rows to files of
+different names (``execution_token``), and each deletes only its own. Whichever of two files of the
+instant readers see, its rows are the same.
 
 Source: Hudi 1.2.0 ``HoodieCompactor``, ``FileGroupReaderBasedMergeHandle``.
 """
@@ -22,7 +23,12 @@ from typing import Final
 import pyarrow as pa
 
 from fsview.model.file_group import FileSlice
-from strandline.commit.markers import WriteMarkers, delete_if_ended, marker_name
+from strandline.commit.markers import (
+    WriteMarkers,
+    delete_if_ended,
+    execution_token,
+    marker_name,
+)
 from strandline.read.logs.log_blocks import LogReader
 from strandline.read.logs.log_rows import LogMergeCounts
 from strandline.read.logs.temp_file import LogBudget
@@ -70,6 +76,7 @@ class CompactTask:
         config: The table's properties.
         timeline: The timeline by which log blocks are visible.
         instant: Requested time of the compaction.
+        execution: Random number of this execution of its plan.
         avro_schema: The table's schema.
         schema: Its columns.
         once_micros: Columns in milliseconds that were in microseconds.
@@ -85,6 +92,7 @@ class CompactTask:
     config: TableConfig
     timeline: Timeline
     instant: str
+    execution: int
     avro_schema: str
     schema: pa.Schema
     once_micros: frozenset[str]
@@ -131,7 +139,8 @@ class CompactTask:
     ) -> tuple[WriteStat, MergeCounts]:
         """Write the base file of a slice."""
         base, storage = found.base_file, self.storage.for_cause("write")
-        token = self.attempt().write_token
+        in_driver = self.begun.in_driver
+        token = execution_token(self.attempt().write_token, self.execution, in_driver=in_driver)
         path, kind = marked_base_file(
             found.partition, found.file_id, token, self.instant, is_new=base is None
         )

@@ -386,6 +386,9 @@ class WriteTask:
             stat = log_stat(bucket, path, version, size, counts, self.rules.instant, taken_ms)
             count, nulls = sum(given, RowCount()), frozenset(null_elements)
             yield _FileReport(stat, counts, count, rows.seqno, nulls)
+            if bucket.slice is not None:
+                logs = (*bucket.slice.logs, path.rpartition("/")[2])
+                bucket = replace(bucket, slice=replace(bucket.slice, logs=logs))
             # The rows and columns of the next log are those that are read from here on.
             given.clear()
             null_elements.clear()

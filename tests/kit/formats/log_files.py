@@ -35,10 +35,10 @@ def avro_block(time: str, schema: str, rows: Sequence[Mapping[str, Any]], **head
     return log_block(AVRO_DATA, _header(time, {SCHEMA: schema}, header), content)
 
 
-def parquet_block(time: str, rows: pa.Table) -> bytes:
-    """Return a block with a Parquet file."""
+def parquet_block(time: str, rows: pa.Table, **settings: Any) -> bytes:
+    """Return a block with a Parquet file, written with some settings of ``pq.write_table``."""
     stream = io.BytesIO()
-    pq.write_table(rows, stream)
+    pq.write_table(rows, stream, **settings)
     return log_block(PARQUET_DATA, {INSTANT_TIME: time, SCHEMA: "{}"}, stream.getvalue())
 
 

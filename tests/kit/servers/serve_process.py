@@ -105,6 +105,10 @@ class ServeProcess:
         self._process = None
         return code
 
+    def end(self) -> int:
+        """Wait for the end of the process, which was sent a signal; return its exit code."""
+        return self._join()
+
     def kill(self) -> None:
         """Kill the process with SIGKILL."""
         assert self._process is not None

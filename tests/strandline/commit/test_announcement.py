@@ -11,7 +11,7 @@ from timeline.instant import COMMIT, Instant, State
 
 INSTANT = Instant("20250101000000000", COMMIT, State.COMPLETED)
 GROUPS = frozenset({("eu", "a-0"), ("eu", "b-0"), ("", "c-0"), ("ü/\ud800", "d-0")})
-OPERATION = ConcurrentOperation(INSTANT, "UPSERT", GROUPS, '{"type": "record"}')
+OPERATION = ConcurrentOperation(INSTANT, "UPSERT", GROUPS, '{"type": "record"}', stream="s")
 
 
 def test_an_announcement_is_read_as_it_was_written():
@@ -26,6 +26,7 @@ def test_another_version_or_type_is_unknown(subtests):
         ("version", None),
         ("operation", 1),
         ("schema", None),
+        ("stream", None),
         ("groups", [["eu", "a-0"]]),
         ("groups", {"eu": "a-0"}),
         ("groups", {"eu": [["a-0"]]}),

@@ -18,6 +18,7 @@ from timeline.metadata.instant_metadata import (
     InstantInfo,
     RollbackMetadata,
     RollbackPlan,
+    WriteStat,
 )
 from timeline.storage.local import LocalStorage
 from timeline.table.config import TableConfig
@@ -174,3 +175,18 @@ def test_a_withdrawal_that_fails_is_in_doubt(base, kind):
     meta.storage.hooks[0] = failing(kind, "")
     with pytest.raises(CommitOutcomeUnknownError):
         withdraw_if_rolled_back(meta, completed, seen)
+
+
+def test_a_compaction_that_another_writer_has_completed_is_not_taken_for_its_own(base):
+    """Its writer stalled before the create, and another one has executed the plan since."""
+    of_other, own = (
+        CommitMetadata({"": (WriteStat("f", path),)}, compacted=True) for path in ("f_2", "f_1")
+    )
+    meta, instant = begun(base, after=failing("create", ".commit", times=1))
+    assert complete_surely(meta, instant, of_other, DONE, lambda: None).is_completed
+    others = completed_files(base)
+    meta = TableMetaClient.open(HookedStorage(base, failing("create", ".commit")))
+    with pytest.raises(ConcurrentWriteError, match="completed by another writer"):
+        complete_surely(meta, instant, own, DONE, lambda: None)
+    assert completed_files(base) == others
+    assert complete_surely(meta, instant, of_other, DONE, lambda: None).is_completed

@@ -198,6 +198,28 @@ def test_a_delta_commit_adds_its_logs_to_what_a_later_compaction_wrote():
     assert found.resolved
 
 
+def test_before_version_8_a_delta_commit_conflicts_with_a_compaction_that_it_has_not_seen(subtests):
+    """Its planner may have chosen an earlier time; the delta commit's logs lie on the old slice."""
+    ours = operation_of(at(50, DELTA_COMMIT, State.INFLIGHT), commit(A))
+    unseen = Timeline.of([ours.instant])
+    planned = Timeline.of([at(40, COMPACTION, State.REQUESTED), ours.instant])
+    done = Timeline.of([at(40), ours.instant])
+    operation = commit(A, operation="COMPACT")
+    for now, state in ((planned, State.INFLIGHT), (done, State.COMPLETED)):
+        for seen, version, compared, resolved in [
+            (unseen, 6, True, False),
+            (planned, 6, now is done, True),
+            (unseen, 9, now is done, True),
+        ]:
+            with subtests.test(state=state, version=version, has_seen=seen is planned):
+                for strategy in (SIMPLE, PREFER_WRITER):
+                    found = candidates(seen, now, ours.instant, strategy, version)
+                    assert (times(found) == [40]) == compared
+                    other = operation_of(now.instants[0], operation)
+                    (conflict,) = conflicts_with(ours, [other], strategy, version, seen)
+                    assert conflict.resolved == resolved
+
+
 def test_two_groups_of_one_bucket_conflict():
     mine, theirs, other = (
         ("eu", "00000001-aaaa-0"),

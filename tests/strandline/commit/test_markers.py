@@ -11,6 +11,7 @@ from strandline.commit.markers import (
     create_marker,
     delete_markers,
     delete_unreported,
+    execution_token,
     instants_with_markers,
     marked_files,
     marker_name,
@@ -202,3 +203,16 @@ def test_such_a_log_is_emptied_unless_another_write_has_blocks_in_it(storage, ca
     assert len(storage.read(others)) > len(block)
     assert storage.stat(gone) is None
     assert caplog.messages == [f"{others} stays, as instant {BEFORE} has appended to it"]
+
+
+def test_of_a_plan_only_files_of_the_own_execution_are_deleted(storage):
+    paths = []
+    for execution, in_driver in ((7, True), (7, False), (71, True)):
+        token = execution_token("1-0-3", execution, in_driver=in_driver)
+        paths.append(f"eu/f_x_{token}_{T}.parquet")
+        storage.create(paths[-1])
+        create_marker(storage, T, marker_name(paths[-1], MERGE))
+    assert paths[0] == f"eu/f_x_1-14-3_{T}.parquet"
+    assert delete_unreported(storage, T, paths[:1], 7) == (paths[1],)
+    assert [storage.stat(path) is not None for path in paths] == [True, False, True]
+    assert delete_unreported(storage, T, paths[:1]) == (paths[2], paths[1])

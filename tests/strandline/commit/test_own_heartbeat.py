@@ -160,3 +160,30 @@ def test_a_first_beat_that_fails_starts_nothing(storage):
     with pytest.raises(StorageUnavailableError):
         heartbeat.start(T)
     assert heartbeat._thread is None
+
+
+def test_of_two_that_took_an_instant_the_expired_one_leaves_the_others_file(storage):
+    clock = ManualClock(SystemClock().now_ms())
+    first, second = (Heartbeat(storage, HOUR, clock) for _ in range(2))
+    first.take(T)
+    assert first.has_file()
+    clock.advance(HOUR.timeout_ms + 60_000)
+    second.take(T)
+    first.abandon()
+    assert (first.has_file(), second.has_file()) == (False, True)
+    beat = read_beat(storage, T)
+    assert not beat.ended
+    assert not writer_is_gone(beat)
+    second.abandon()
+    assert read_beat(storage, T).ended
+
+
+def test_one_that_was_taken_over_while_its_beats_were_fresh_leaves_the_file(storage):
+    """As by a clock that was set forward elsewhere."""
+    first = Heartbeat(storage, HOUR, ManualClock(SystemClock().now_ms()))
+    first.take(T)
+    second = Heartbeat(storage, HOUR, ManualClock(SystemClock().now_ms() + 2 * HOUR.timeout_ms))
+    second.take(T)
+    first.abandon()
+    assert not read_beat(storage, T).ended
+    second.stop()

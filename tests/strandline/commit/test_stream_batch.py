@@ -103,7 +103,11 @@ def test_a_batch_is_recorded_as_hudi_does_it() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["12", '{"orders":12}', '{"orders":"x"}', '{"orders":"-1"}', '{"orders":"٣"}', "{", "[]"],
+    [
+        *("12", '{"orders":12}', '{"orders":"x"}', '{"orders":"-1"}', '{"orders":"٣"}', "{", "[]"),
+        pytest.param('{"orders":"%s"}' % ("9" * 5000), id="too many digits"),
+        pytest.param("[" * 100_000, id="nested too deeply"),
+    ],
 )
 def test_a_record_that_is_none_is_damage(text: str) -> None:
     with pytest.raises(CorruptMetadataError, match=r"^file: _hudi_streaming_sink_checkpoint"):
@@ -181,17 +185,65 @@ def test_only_what_has_completed_since_is_looked_at() -> None:
     assert newest_batch(meta, history, left, "orders", gone) == RecordedBatch(instant, 5, "q")
 
 
+def test_commits_that_were_seen_are_not_read_again() -> None:
+    """Under the lock each read is waited for by other writers, and an old file may be damaged."""
+    stream = Stream(9)
+    stream.commit(4)
+    meta = stream.meta()
+    seen = meta.active_timeline()
+    instant = stream.commit(5)
+    stream.storage.replace(meta.path_of(seen[0]), b"damaged")
+    found = newest_batch(meta, CommitHistory(), meta.active_timeline(), "orders", seen)
+    assert found == RecordedBatch(instant, 5, "q")
+    assert newest_batch(meta, CommitHistory(), seen, "orders", seen) is None
+
+
+def test_after_a_failed_attempt_the_archive_is_not_read() -> None:
+    stream = Stream(9)
+    stream.commit(4)
+    meta = stream.meta()
+    failed = meta.transition_to_inflight(meta.create_requested("commit", "20240101000000000"))
+    seen = meta.active_timeline()
+    with client(BASE, stream.storage, **stream.options) as c:
+        assert c._context.rollbacks(meta).roll_back_own(failed)
+
+    class Unarchived(TableMetaClient):
+        def archived_timeline(self, **_):
+            raise AssertionError("the archive is read")
+
+    meta = Unarchived(stream.storage, meta.config)
+    assert newest_batch(meta, CommitHistory(), meta.active_timeline(), "orders", seen) is None
+
+
+def test_an_archived_commit_without_content_is_a_warning(caplog) -> None:
+    stream = Stream(9)
+    stream.commit(3)
+    meta = stream.meta()
+    (commit,) = meta.active_timeline()
+    stream.storage.replace(meta.path_of(commit), b"")
+    archiving.archive(cast("ModelTable", Archived(meta, stream.storage)), [commit])
+    assert stream.newest() is None
+    assert "1 commits in the archive of /memory/t are without content" in caplog.text
+
+
+@pytest.mark.parametrize("deleted", [False, True], ids=["savepoint", "deleted savepoint"])
 @pytest.mark.parametrize("version", [6, 9])
-def test_a_savepoint_hides_no_later_record_in_the_archive(version: int) -> None:
+def test_a_savepoint_hides_no_later_record_in_the_archive(version: int, deleted: bool) -> None:
     stream = Stream(version)
     times = [stream.commit(number) for number in range(4)]
+    stream.commit(None)
     meta = stream.meta()
     saved = meta.transition_to_inflight(Instant(times[0], SAVEPOINT, State.REQUESTED))
-    meta.complete(saved, SavepointMetadata(), str(int(times[-1]) + 999))
+    meta.complete(saved, SavepointMetadata(), meta.active_timeline().newest_completion or times[-1])
     assert stream.newest() == RecordedBatch(times[3], 3, "q")
     found = [i for i in meta.active_timeline().completed() if i.requested_time in times[1:]]
     archived = Archived(meta, stream.storage)
     archiving.archive(cast("ModelTable", archived), found)
+    if deleted:
+        for each in stream.storage.list(meta.layout.folder):
+            if SAVEPOINT in each.name:
+                stream.storage.delete(f"{meta.layout.folder}/{each.name}")
+    assert (meta.active_timeline().find(times[0], SAVEPOINT) is None) == deleted
     assert stream.newest() == RecordedBatch(times[3], 3, "q")
 
 

@@ -249,6 +249,21 @@ def test_the_last_seats_are_used_while_the_state_store_is_away(
         assert server.seats() == seats
 
 
+def test_a_server_that_drains_stays_a_member_until_it_ends(fleet: Fleet) -> None:
+    """It hears of another one, which joins meanwhile, by its own heartbeats alone."""
+    a = fleet.start("a", "--drain", "3600")
+    wait_for_seats((a,), {0: a.url})
+    a.send(signal.SIGTERM)
+    wait_until(lambda: a.ask("/healthz", {}).status == 503)
+    b = fleet.start("b")
+    wait_for_seats((a, b), {0: a.url, 1: b.url})
+    assert a.fleet()["renewed"]
+    a.send(signal.SIGTERM)
+    wait_for_seats((b,), {1: b.url})
+    assert a.end() == 0
+    assert a.log.read_text().count("draining for 3600 s") == 1
+
+
 def test_what_is_no_member_is_refused_by_name(fleet: Fleet, tmp_path: Path) -> None:
     a = fleet.start("a")
     (tmp_path / "token").write_text("another")

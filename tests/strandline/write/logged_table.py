@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
+import pytest
+
 from strandline import Table
+from tests.kit.storage.faulty_storage import Crash, Effect, Fault, FaultyStorage
 from tests.kit.tables import reader
 from tests.strandline.write.tables import client, row, table
 from timeline.instant import COMPACTION, State
@@ -49,3 +53,22 @@ def compactions(base) -> list[State]:
     meta = TableMetaClient.open(LocalStorage(str(base)))
     times = {i.requested_time for i in meta.instant_files() if i.action == COMPACTION}
     return [i.state for i in meta.active_timeline() if i.requested_time in times]
+
+
+def dead_write(base, *, keep_markers: bool = True) -> str:
+    """Write, and die before the instant completes; return its time."""
+    trial = base.with_name("trial")
+    shutil.copytree(base, trial)
+    learned = FaultyStorage(LocalStorage(str(trial)))
+    with client(trial, learned, **LOGS) as c:
+        c.upsert(table(row("a", ts=9), row("new")))
+    shutil.rmtree(trial)
+    log = enumerate(learned.log, 1)
+    at = next(n for n, (kind, path) in log if kind == "create" and path.endswith(".deltacommit"))
+    doomed = FaultyStorage(LocalStorage(str(base)), [Fault(at, Effect.CRASH_BEFORE)])
+    with pytest.raises(Crash), client(base, doomed, **LOGS) as c:
+        c.upsert(table(row("a", ts=9), row("new")))
+    if not keep_markers:
+        shutil.rmtree(base / ".hoodie" / ".temp")
+    (name,) = reader.pending(base) - {each for each in reader.pending(base) if "inflight" in each}
+    return name[:17]

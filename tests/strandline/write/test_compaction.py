@@ -263,9 +263,15 @@ def test_no_compaction_is_planned_while_a_delta_commit_is_in_flight(base):
 
 
 @IN_VERSION_6
+@pytest.mark.parametrize("later", [1, -1])
 @pytest.mark.parametrize("strategy", ["Simple", "PreferWriter"])
-def test_a_delta_commit_conflicts_with_a_compaction_that_was_planned_beside_it(base, strategy):
-    """Only a writer that doesn't look plans one: the delta commit's log wouldn't be read."""
+def test_a_delta_commit_conflicts_with_a_compaction_that_was_planned_beside_it(
+    base, strategy, later
+):
+    """Only a writer that doesn't look plans one: the delta commit's log wouldn't be read.
+
+    Its time may be earlier than the delta commit's: it is chosen before the files are listed.
+    """
     with client(base, **LOGS) as c:
         found = plan_of(base, c.schedule_compaction())
     (path,) = reader.timeline_folder(base).glob("*.compaction.requested")
@@ -276,7 +282,7 @@ def test_a_delta_commit_conflicts_with_a_compaction_that_was_planned_beside_it(b
 
     def plan_between(kind, path):
         if kind == "create" and path.endswith(".deltacommit.inflight") and not made:
-            time = str(int(path.rpartition("/")[2][:17]) + 1)
+            time = str(int(path.rpartition("/")[2][:17]) + later)
             meta = TableMetaClient.open(LocalStorage(str(base)))
             made.append(meta.create_requested(COMPACTION, time, found))
 
@@ -465,6 +471,30 @@ def test_a_damaged_plan_is_named_and_leaves_the_table_as_it_is(base):
         assert c.compact().instant == planned
     assert optimized(base) == rows(base) == before
     assert reader.leftovers(base) == []
+
+
+@pytest.mark.property
+def test_a_plan_without_its_base_file_keeps_no_other_one_from_being_executed(base):
+    meta = TableMetaClient.open(LocalStorage(str(base)))
+    with client(base, **LOGS) as c:
+        planned = c.schedule_compaction()
+        whole = plan_of(base, planned)
+        path = reader.timeline_folder(base) / f"{planned}.compaction.requested"
+        for region in ("asia", "africa"):
+            c.upsert(table(row("n", region)))
+            c.upsert(table(row("n", region, ts=2)))
+            if region == "asia":
+                c.schedule_compaction()
+        path.unlink()
+        other = [replace(each, data_file_path="f_0-0-0_1.parquet") for each in whole.operations]
+        meta.create_requested(COMPACTION, planned, replace(whole, operations=tuple(other)))
+        with pytest.raises(CorruptMetadataError, match=f"{planned}.* names base file f_0-0-0_1"):
+            c.compact()
+        assert compactions(base) == [State.REQUESTED, State.COMPLETED, State.COMPLETED]
+        path.unlink()
+        meta.create_requested(COMPACTION, planned, whole)
+        assert c.compact().instant == planned
+    assert rows(base) == optimized(base)
 
 
 @pytest.mark.property

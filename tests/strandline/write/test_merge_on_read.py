@@ -16,10 +16,11 @@ from strandline import Table
 from strandline.records.meta_fields import IS_DELETED
 from strandline.write.engine.local import LocalEngine
 from tests.kit.concurrency.manual_clock import LaterClock
-from tests.kit.storage.faulty_storage import Crash, Effect, Fault, FaultyStorage
+from tests.kit.storage.faulty_storage import Effect, Fault, FaultyStorage
 from tests.kit.storage.hooked_storage import HookedStorage
 from tests.kit.tables import reader
 from tests.strandline.write.faults.fault_scenarios import LOCK
+from tests.strandline.write.logged_table import dead_write
 from tests.strandline.write.refusals import refused
 from tests.strandline.write.tables import change_properties, client, row, table
 from timeline.encoding.log_block import (
@@ -163,7 +164,7 @@ def test_deletes_are_blocks_with_their_ordering_values(base):
         assert [each["id"] for each in rows(base)] == ["c"]
 
 
-def test_a_log_that_is_full_is_followed_by_another(base):
+def test_a_log_that_is_full_is_followed_by_another(base, version):
     flagged = table(row("a", ts=2), row("b", ts=2)).append_column(IS_DELETED, [[True, False]])
     options = {"logfile__max__size": 1, "logfile__data__block__format": "parquet"}
     with client(base, **LOGS, **options) as c:
@@ -171,6 +172,10 @@ def test_a_log_that_is_full_is_followed_by_another(base):
     one, two = stats(base, result.instant)
     assert (one.log_version, two.log_version) == (1, 2)
     assert (blocks(base, one), blocks(base, two)) == ([PARQUET_DATA], [DELETE])
+    names = [each.path.rpartition("/")[2] for each in (one, two)]
+    assert one.log_files == (names[0],)
+    # In version 6 they are those of the slice.
+    assert two.log_files == tuple(names if version else names[1:])
     assert (one.num_writes, two.num_deletes) == (1, 1)
     assert (result.rows_updated, result.rows_deleted, result.files) == (1, 1, 2)
     assert [each["id"] for each in rows(base)] == ["b", "c"]
@@ -397,25 +402,6 @@ def test_two_writers_of_one_group_conflict(base):
     assert reader.leftovers(base) == []
 
 
-def dead_write(base, *, keep_markers: bool = True) -> str:
-    """Write, and die before the instant completes; return its time."""
-    trial = base.with_name("trial")
-    shutil.copytree(base, trial)
-    learned = FaultyStorage(LocalStorage(str(trial)))
-    with client(trial, learned, **LOGS) as c:
-        c.upsert(table(row("a", ts=9), row("new")))
-    shutil.rmtree(trial)
-    log = enumerate(learned.log, 1)
-    at = next(n for n, (kind, path) in log if kind == "create" and path.endswith(".deltacommit"))
-    doomed = FaultyStorage(LocalStorage(str(base)), [Fault(at, Effect.CRASH_BEFORE)])
-    with pytest.raises(Crash), client(base, doomed, **LOGS) as c:
-        c.upsert(table(row("a", ts=9), row("new")))
-    if not keep_markers:
-        shutil.rmtree(base / ".hoodie" / ".temp")
-    (name,) = reader.pending(base) - {each for each in reader.pending(base) if "inflight" in each}
-    return name[:17]
-
-
 @pytest.mark.parametrize("keep_markers", [True, False])
 def test_a_dead_write_is_rolled_back_by_markers_or_by_listing(base, keep_markers, version):
     with client(base, **LOGS) as c:
@@ -471,6 +457,7 @@ def test_a_slice_of_emptied_logs_is_none(base):
     log.write_bytes(b"")
     log.rename(log.with_name(log.name.replace(".log.1_", ".log.2_")))
     with client(base, **LOGS) as c:
+        assert c.schedule_compaction() is None
         assert c.upsert(table(row("c", "us", ts=3))).rows_inserted == 1
     assert [each["id"] for each in rows(base)] == ["a", "b", "c"]
 

@@ -15,23 +15,30 @@ import pyarrow as pa
 import pytest
 
 from strandline import Table
+from strandline.commit.lock.base import Wait
+from strandline.commit.others_heartbeats import HeartbeatSettings, heartbeat_path
+from strandline.commit.own_heartbeat import Heartbeat
 from strandline.records.commit_history import STREAM_BATCH
 from strandline.write.engine.local import LocalEngine
 from strandline.write.stream_sink import BatchProgress, StreamSink
-from tests.kit.concurrency.manual_clock import LaterClock
+from tests.kit.concurrency.manual_clock import LaterClock, ManualClock
 from tests.kit.concurrency.patience import PATIENCE_S
 from tests.kit.storage.faulty_storage import Crash, Effect, Fault, FaultyStorage, distinct_calls
 from tests.kit.storage.hooked_storage import HookedStorage
 from tests.kit.tables import reader
 from tests.strandline.write.tables import OPTIONS, client, row, table
-from timeline.clock import Clock
+from timeline.clock import Clock, SystemClock
 from timeline.errors import (
+    AlreadyExistsError,
+    CommitOutcomeUnknownError,
+    ConcurrentWriteError,
     ConfigError,
     StorageUnavailableError,
     StrandlineError,
     TableNotFoundError,
+    WriteConflictError,
 )
-from timeline.storage.base import Storage
+from timeline.storage.base import FileKind, Storage
 from timeline.storage.local import LocalStorage
 
 STREAMING = "datasource__write__streaming__"
@@ -41,11 +48,16 @@ NO_COMPACTION = {STREAMING + "disable__compaction": "true"}
 LOCKED = {
     "write__lock__provider": "org.apache.hudi.client.transaction.lock.FileSystemBasedLockProvider"
 }
+LAZY = {"clean__failed__writes__policy": "LAZY"}
 INSERT = {"datasource__write__operation": "insert"}
 
 
 def sink(
-    base: Path, storage: Storage | None = None, clock: Clock | None = None, **options: object
+    base: Path,
+    storage: Storage | None = None,
+    clock: Clock | None = None,
+    wait: Wait = lambda _: None,
+    **options: object,
 ) -> StreamSink:
     """A sink that doesn't sleep; options as of ``tables.client``."""
     given = {f"hoodie.{name.replace('__', '.')}": value for name, value in options.items()}
@@ -55,7 +67,7 @@ def sink(
         {**OPTIONS, **given},
         storage=storage,
         clock=clock,
-        wait=lambda _: None,
+        wait=wait,
     )
 
 
@@ -235,6 +247,29 @@ def test_the_last_attempt_s_error_is_raised(tmp_path: Path) -> None:
         assert made.write(rows(0), 0, "q").attempts == 1
 
 
+def test_a_stopped_stream_does_not_try_again(tmp_path: Path) -> None:
+    def stop(kind: str, path: str) -> None:
+        if kind == "create" and path.endswith(".commit.requested"):
+            made.stop()
+            raise StorageUnavailableError("injected")
+
+    made = StreamSink(
+        LocalEngine(1), tmp_path / "t", OPTIONS, storage=HookedStorage(tmp_path / "t", stop)
+    )
+    with pytest.raises(StorageUnavailableError):
+        made.write(rows(0), 0, "q")
+    made.close()
+
+
+def test_stopping_a_stream_ends_its_pause(tmp_path: Path) -> None:
+    base = tmp_path / "t"
+    storage = failing_creates(base, 1, ".commit.requested")
+    made = sink(base, storage, wait=lambda _: made.stop())
+    with pytest.raises(ConcurrentWriteError, match="was stopped before its batch was committed"):
+        made.write(rows(0), 0, "q")
+    made.close()
+
+
 def test_what_repeating_does_not_help_is_raised_at_once(tmp_path: Path) -> None:
     made = sink(tmp_path / "t", datasource__write__operation="delete")
     with pytest.raises(TableNotFoundError):
@@ -336,6 +371,102 @@ def test_a_commit_in_doubt_is_settled_before_the_next_attempt(tmp_path: Path) ->
     finished(base, INSERT, LaterClock())
 
 
+class Unanswered(LocalStorage):
+    """A local table that carries out a completing request only when the test says so."""
+
+    def __init__(self, base: Path) -> None:
+        super().__init__(str(base))
+        self.sent: list[tuple[str, bytes]] = []
+
+    def create(self, path: str, data: bytes = b"") -> None:
+        if path.endswith(".commit") and len(self.sent) < 2:  # it is repeated once
+            self.sent.append((path, data))
+            raise StorageUnavailableError("injected: no answer")
+        super().create(path, data)
+
+    def take_effect(self) -> None:
+        path, data = self.sent[0]
+        with suppress(AlreadyExistsError):
+            super().create(path, data)
+
+    def move_elsewhere(self) -> None:
+        """Let its heartbeat be that of a process on another machine."""
+        beat = heartbeat_path(Path(self.sent[0][0]).name[:17])
+        content = json.loads(self.read(beat, FileKind.PROPERTIES))
+        self.replace(beat, json.dumps({**content, "namespace": "another machine"}).encode())
+
+
+@pytest.mark.property
+@pytest.mark.parametrize("appears", [True, False], ids=["appears", "never appears"])
+@pytest.mark.parametrize(
+    ("options", "restarts"),
+    [({**LAZY, **LOCKED}, False), (LAZY, False), (LOCKED, True)],
+    ids=["lazy with a lock", "lazy in one process", "eager on another machine"],
+)
+def test_a_batch_waits_for_its_commit_in_doubt(
+    tmp_path: Path, options: dict[str, Any], restarts: bool, appears: bool
+) -> None:
+    """It conflicts with nothing else: the inserts open file groups of their own."""
+    base, clock = tmp_path / "t", ManualClock(SystemClock().now_ms())
+    options = {**INSERT, **options}
+    with opened(base, **options) as made:
+        made.write(table(row("x", ts=0)), 0, "q")
+    storage, waits = Unanswered(base), list[float]()
+
+    def wait(seconds: float) -> None:
+        waits.append(seconds)
+        clock.advance(round(seconds * 1000))
+        if appears and len(waits) == 5:
+            storage.take_effect()
+
+    def write(number: int, ts: int, attempts: int = 3, other: Storage | None = None) -> Any:
+        retries = {STREAMING + "retry__count": str(attempts)}
+        with opened(base, other, clock, wait, **options, **retries) as made:
+            return made.write(table(row("x", ts=ts)), number, "q")
+
+    if restarts:
+        with pytest.raises(CommitOutcomeUnknownError):
+            write(1, 1, 1, storage)
+        storage.move_elsewhere()
+        done = write(1, 1)
+    else:
+        done = write(1, 1, 2, storage)
+    assert (done.result is None) == appears
+    assert (len(waits) == 5) if appears else (115 < sum(waits) < 125)
+    if appears:
+        storage.take_effect()
+    write(2, 2)
+    assert batches(base) == [0, 1, 2]
+    found = Counter(each["name"] for each in reader.rows(base, unique=False))
+    assert found == {"x@0": 1, "x@1": 1, "x@2": 1}
+
+
+@pytest.mark.property
+def test_a_batch_of_which_another_run_leaves_a_commit_in_doubt_meanwhile_conflicts(
+    tmp_path: Path,
+) -> None:
+    base, other = tmp_path / "t", Unanswered(tmp_path / "t")
+    options = {**INSERT, **LOCKED, **NO_COMPACTION, STREAMING + "retry__count": "1"}
+    with opened(base, **options) as made:
+        made.write(table(row("x", ts=0)), 0, "q")
+
+    def before(kind: str, path: str) -> None:
+        if kind == "create" and path.endswith(".inflight") and not other.sent:
+            with opened(base, other, **options) as made, suppress(CommitOutcomeUnknownError):
+                made.write(table(row("x", ts=1)), 1, "q")
+            other.move_elsewhere()
+
+    with (
+        opened(base, HookedStorage(base, before), **options) as made,
+        pytest.raises(WriteConflictError, match="in doubt: it is a batch of the same stream 'defa"),
+    ):
+        made.write(table(row("x", ts=1)), 1, "q")
+    other.take_effect()
+    with opened(base, **options) as made:
+        assert made.write(table(row("x", ts=1)), 1, "q").result is None
+    assert batches(base) == [0, 1]
+
+
 # Compactions.
 
 
@@ -423,6 +554,57 @@ def test_what_others_have_planned_is_executed(tmp_path: Path, dies: bool) -> Non
     assert reader.leftovers(base) == []
 
 
+@pytest.mark.property
+def test_a_compaction_that_another_writer_leaves_is_executed_later(tmp_path: Path) -> None:
+    base = tmp_path / "t"
+    with client(base, **LOGS) as c:
+        c.upsert(rows(0))
+        c.upsert(rows(1))
+        planned = c.schedule_compaction()
+    other = Heartbeat(LocalStorage(str(base)), HeartbeatSettings(), SystemClock())
+    other.start(planned)
+    ended: list[Any] = []
+    numbers = iter(range(300))
+    with opened(base, **LOGS, compact__inline__max__delta__commits="1000") as made:
+
+        def write() -> None:
+            number = next(numbers)
+            ended.extend(made.write(rows(number), number, "q").compactions)
+
+        settled(lambda: bool(ended), write)
+        assert (ended[0].result, ended[0].left) == (None, (planned,))
+        other.stop()
+        settled(lambda: any(each.result is not None for each in ended), write)
+    assert ended[-1].result.instant == planned
+
+
+def test_a_compactor_that_cannot_start_is_reported_and_tried_again(tmp_path: Path) -> None:
+    class Full(LocalEngine):
+        left = 1
+
+        def beside(self, call: Callable[[], None], purpose: str) -> Callable[[], None]:
+            if Full.left:
+                Full.left -= 1
+                raise RuntimeError("can't start new thread")
+            return super().beside(call, purpose)
+
+    ended: list[Any] = []
+    numbers = iter(range(300))
+    options = {**OPTIONS, "hoodie.datasource.write.table.type": "MERGE_ON_READ"}
+    made = StreamSink(Full(1), tmp_path / "t", options)
+
+    def write() -> None:
+        number = next(numbers)
+        ended.extend(made.write(rows(number), number, "q").compactions)
+
+    write()
+    assert str(ended[0].error) == "can't start new thread"
+    settled(lambda: len(ended) > 1, write)
+    made.close()
+    assert ended[1].error is None
+    assert batches(tmp_path / "t") == list(range(next(numbers)))
+
+
 def test_a_copy_on_write_table_has_no_planned_compactions(tmp_path: Path) -> None:
     with client(tmp_path / "t") as c:
         c.upsert(rows(0))
@@ -487,6 +669,10 @@ def test_a_batch_is_compared_while_its_table_is_compacted_and_cleaned(
         ({STREAMING + "retry__count": "0"}, "retry.count is '0'; allowed: integer, 1 or more"),
         ({STREAMING + "retry__interval__ms": "x"}, "retry.interval.ms is 'x'; allowed: integer"),
         ({"datasource__write__operation": "delete_partition"}, "is delete_partition, which takes"),
+        (
+            {**NO_COMPACTION, "compact__inline": "true"},
+            "disable.compaction is true, and hoodie.compact.inline is true; allowed: one of them",
+        ),
         ({"compact__inlin": "true"}, "did you mean hoodie.compact.inline"),
     ],
 )

@@ -175,6 +175,12 @@ def test_a_scan_of_garbage_copies_little_and_finds_one_torn_block(garbage: bytes
     assert 0 < Counted.copied < 12 * len(garbage)
 
 
+@pytest.mark.parametrize("size", [0, 1, (16 << 10) - 3, 16 << 10, 40_000])
+def test_a_view_is_scanned_as_bytes_are(size: int) -> None:
+    data = b"#HUDI#" + b"x" * size + TWO + b"#HUDI#torn"
+    assert list(scan_blocks(memoryview(data))) == list(scan_blocks(data))
+
+
 @settings(max_examples=100)
 @given(st.binary(max_size=60), st.integers(0, len(TWO)))
 def test_a_scan_accounts_for_every_byte(noise: bytes, at: int) -> None:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from fsview.local_view import open_view
+from fsview.model.file_group import FileSlice
 from strandline.read.instants import Archive, CommittedInstants, NeededBytes
 from strandline.read.logs.log_blocks import LogReader
 from strandline.read.logs.temp_file import LogBudget
@@ -244,6 +245,14 @@ def stream(
         ]
     reader = SliceReader(storage, rules, logs, columns)
     return chain.from_iterable(map(reader.rows, slices)), logs
+
+
+def sliced(storage: Storage) -> tuple[FileSlice, LogReader]:
+    """Return the newest slice of a table that has one, and a reader of its logs."""
+    meta = TableMetaClient.open(storage)
+    with closing(open_view(storage)) as view:
+        (found,) = view.latest_merged_file_slices_before_or_on("p", LATEST)
+        return found, LogReader.at(storage, meta, view.snapshot.active)
 
 
 def values(storage: Storage) -> dict[str, str]:

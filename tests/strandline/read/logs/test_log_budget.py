@@ -206,6 +206,8 @@ def test_rows_are_taken_in_any_order():
         at = pa.array([99, 0, 50, 50, 3]).to_numpy()
         assert found.take(at).equals(rows.take(pa.array(at)))
         assert found.take(at[:0]).equals(rows.slice(0, 0))
+        ascending = pa.array([0, 3, 3, 50, 99], pa.int32()).to_numpy()
+        assert found.take(ascending).equals(rows.take(pa.array(ascending)))
 
 
 @pytest.mark.parametrize(("depth", "is_stored"), [(63, True), (64, False)])

@@ -1,5 +1,7 @@
 """Has Debian's ``promtool`` check ``/metrics`` of a fleet's server, alert rules and dashboard.
 
+``alert_cases.yaml`` has events and the alerts that they fire.
+
 ``python -m tests.strandline.server.api.promtool`` installs the tool if need be, as root, and fails
 if that or a check fails.
 """
@@ -24,6 +26,7 @@ from timeline.storage.local import LocalStorage
 LATEST: Final = "/v1/hoodie/view/datafiles/latest/partition/"
 EXAMPLES: Final = Path(__file__).parents[4] / "examples"
 ALERTS: Final = EXAMPLES / "prometheus" / "alerts.yaml"
+CASES: Final = Path(__file__).with_name("alert_cases.yaml")
 DASHBOARD: Final = EXAMPLES / "grafana" / "strandline.json"
 STRANGE: Final = 'with "quotes", \\n and {braces}\n'
 """Name of a table whose label needs every escape."""
@@ -106,6 +109,7 @@ def main() -> int:
         return max(
             checked([tool, "check", "metrics"], scrape),
             checked([tool, "check", "rules", str(ALERTS)]),
+            checked([tool, "test", "rules", str(CASES)]),
             checked([tool, "check", "rules", str(drawn)]),
         )
 

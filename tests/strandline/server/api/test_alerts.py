@@ -1,6 +1,6 @@
 """Alert rules and dashboard in `examples/`: what they ask for is what a server answers.
 
-`tox -e promtool` has Prometheus check their syntax.
+`tox -e promtool` has Prometheus check their syntax, and which events fire them.
 """
 
 from __future__ import annotations
@@ -58,6 +58,20 @@ def test_labels_that_they_select_or_group_by_exist(subtests: pytest.Subtests) ->
             selected = re.findall(r"(\w+)(?:=~|!=|!~|=)\"", expression)
             asked = {label.strip() for group in grouped for label in group.split(",")}
             assert asked | set(selected) <= known
+
+
+def test_the_first_event_of_a_series_counts(subtests: pytest.Subtests) -> None:
+    """Series with such labels begin with their first event, of which `increase` sees nothing."""
+    for expression in (each for each in EXPRESSIONS if born_late(each)):
+        with subtests.test(expression=expression):
+            for series, window in re.findall(r"\bincrease\((.*?)\[(\w+)\]\)", expression):
+                born = f"({series} unless {series} offset {window}) or increase({series}[{window}])"
+                assert born in " ".join(expression.split())
+
+
+def born_late(expression: str) -> bool:
+    names = "refusals|sync_failures|checks|reloads"
+    return re.search(rf"increase\(strandline_({names})_total", expression) is not None
 
 
 def test_what_they_name_is_explained() -> None:

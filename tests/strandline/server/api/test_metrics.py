@@ -17,12 +17,14 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families
 
 from fsview.metrics import EXPORTED_TABLES
+from strandline.server.api.readiness import STOPPING
 from strandline.server.http.authorization import METRICS_PATH
 from strandline.server.http.listener import bind
 from strandline.server.http.server import ServiceServer
 from strandline.server.http.server_options import ServerOptions
 from strandline.server.process.composition_root import HANGS_S, Parts
 from strandline.server.process.options import PartsOptions
+from tests.fsview.shared_work import wait_until
 from tests.kit.concurrency.patience import PATIENCE_S
 from tests.kit.servers.free_port import free_port
 from tests.kit.servers.live_service import (
@@ -227,12 +229,41 @@ def test_it_counts_markers_and_the_fallbacks_that_clients_report(tmp_path: Path)
         with HttpClient(server.port, None) as stranger:
             headers = {"Strandline-Fallbacks": "late=7"}
             assert stranger.request("GET", METRICS_PATH, headers=headers).status == 401
+        with HttpClient(server.port, None) as stranger:
+            # Whoever may ask for a path may not report for that alone.
+            assert stranger.request("GET", "/", headers=headers).status == 200
         found = scrape(client)
     assert value(found, "markers_total", outcome="created") == 1
     assert value(found, "markers_total", outcome="refused") == 1
     assert value(found, "fallbacks_total", cause="late") == 3
     assert value(found, "fallbacks_total", cause="behind") == 1
     assert value(found, "fallbacks_total", cause="unreachable") == 0
+
+
+def test_clients_that_may_read_report_fallbacks_and_no_others() -> None:
+    reported = {"Strandline-Fallbacks": "late=1"}
+    for networks, counted in (("127.0.0.0/8=reads", 1), ("127.0.0.0/8=metrics", 0)):
+        with admitting(networks) as server, HttpClient(server.port, None) as client:
+            assert client.request("GET", METRICS_PATH, headers=reported).status == 200
+            assert server.parts.refusals.fallbacks()["late"] == counted
+
+
+def test_readiness_needs_no_probes_and_ends_when_the_service_stops(tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    lake.mkdir()
+    parts = Parts(PartsOptions((str(lake),), None))
+    client = AppClient(parts)
+    lake.rmdir()
+    ready = "strandline_ready", frozenset[tuple[str, str]]()
+    # Each scrape begins a look that shows in a later one.
+    scrape(client)
+    wait_until(lambda: bool(parts.readiness.status()["looked"]))
+    assert scrape(client)[ready] == 0
+    lake.mkdir()
+    parts.readiness.stopping = True
+    assert parts.status()["ready"]["reasons"] == [STOPPING]
+    assert scrape(client)[ready] == 0
+    parts.close()
 
 
 def test_names_and_help_follow_the_conventions(server: ServiceServer) -> None:
@@ -266,13 +297,14 @@ def test_a_scraper_that_asks_for_what_nobody_knows_gets_text(
             'text/plain; version="1.0.0',
             "text/plain; version=",
             "application/openmetrics-text; version=9999999999",
+            "application/openmetrics-text; version=2.\xe9",
             ";;=;,,",
             "a" * 5000,
         ):
             with subtests.test(accept=accept[:60]):
                 answer = client.request("GET", METRICS_PATH, headers={"Accept": accept})
                 assert answer.status == 200
-                assert b"strandline_ready 1.0" in answer.body
+                assert b"strandline_open_tables 0.0" in answer.body
 
 
 def test_labels_of_strange_paths_are_read_as_they_are(tmp_path: Path) -> None:

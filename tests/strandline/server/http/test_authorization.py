@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
@@ -126,6 +127,32 @@ def test_a_second_token_is_admitted_too():
     ]
     assert admission.renew(("ghi",))
     assert not admission.bears_token(b"Bearer def")
+
+
+class Watched(tuple[str, ...]):
+    """Tokens; whoever takes one of them finds those that the admission has to admit meanwhile."""
+
+    admission: Admission
+
+    def __getitem__(self, index: Any) -> Any:
+        self.check()
+        return super().__getitem__(index)
+
+    def __iter__(self) -> Iterator[str]:
+        for token in super().__iter__():
+            self.check()
+            yield token
+
+    def check(self) -> None:
+        assert self.admission.bears_token(b"Bearer old")
+        assert self.admission.bears_token(b"Bearer new")
+
+
+def test_tokens_are_swapped_at_once() -> None:
+    swapped = Watched(("new", "old"))
+    swapped.admission = Admission("old", other_token="new")
+    assert swapped.admission.renew(swapped)
+    assert swapped.admission.tokens == ("new", "old")
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,15 @@ def test_an_unforeseen_error_is_answered_in_the_form_that_is_accepted(accept: by
     assert [reply.status for reply in outlet.refusals] == [500]
 
 
+def test_a_head_that_can_not_be_sent_is_answered_with_500() -> None:
+    async def app(_: Request) -> Reply:
+        return Reply(200, b"body", "text/plain; of=\xe9")
+
+    outlet, _ = played(asked(), app)
+    assert outlet.written.startswith(b"HTTP/1.1 500 ")
+    assert outlet.whole is True
+
+
 def test_parts_are_chunks_and_the_connection_goes_on() -> None:
     outlet, exchange = played(asked(), in_parts)
     chunks = b"3\r\none\r\n3\r\ntwo\r\n0\r\n\r\n"

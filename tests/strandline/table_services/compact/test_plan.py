@@ -122,6 +122,23 @@ def test_later_logs_are_left_to_the_next_compaction():
     assert found == group("a", 1, 10, 10)
 
 
+def test_before_version_8_all_logs_of_the_planned_slice_are_taken():
+    """Readers leave them out once the compaction has completed, in the plan or not."""
+    planned = operation(group("a", 1, 10))
+    now = group("a", 1, 10, 10, 10)
+    later, beside, named = now.log_files
+    now = replace(now, log_files=(later, replace(beside, instant=T), named))
+    found = planned_slice(planned, now, "plan", whole=True)
+    assert found == replace(now, log_files=now.log_files[1:])
+
+
+def test_a_group_of_emptied_logs_alone_is_not_planned():
+    settings = CompactionSettings(strategies=(UNBOUNDED,))
+    groups = [group("a", None, 0, 0), group("b", None, 0, 10)]
+    (found,) = plan_compaction(groups, (), settings, MIB).operations
+    assert found.file_id == "b"
+
+
 def test_logs_that_were_rolled_back_are_left_out():
     planned = operation(group("a", 1, 10, 10))
     assert planned_slice(planned, group("a", 1, 10), "plan") == group("a", 1, 10)

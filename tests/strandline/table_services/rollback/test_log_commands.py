@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from strandline.commit.slice_logs import slice_log_token
+from strandline.commit.slice_logs import slice_log_token, take_back
 from strandline.table_services.rollback.log_command import LogCommand, append_commands
 from strandline.table_services.rollback.plan import plan_rollback, planned_commands
 from tests.kit.storage.hooked_storage import HookedStorage
@@ -19,7 +19,7 @@ from timeline.encoding.log_block import (
     block_bytes,
     read_blocks,
 )
-from timeline.errors import CorruptMetadataError
+from timeline.errors import CorruptMetadataError, StorageUnavailableError
 from timeline.instant import DELTA_COMMIT, ROLLBACK, Instant, State
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import InstantInfo, RollbackPlan, RollbackRequest
@@ -123,6 +123,21 @@ def test_a_version_that_is_taken_meanwhile_is_followed_by_the_next(tmp_path):
 
     (done,) = append(HookedStorage(tmp_path, take), [command(log(1))])
     assert rivals == [f"eu/{done.name}"]
+
+
+def test_a_log_that_can_not_be_emptied_does_not_keep_the_others(tmp_path):
+    class Full(LocalStorage):
+        def replace(self, path, data):
+            if path == f"eu/{log(1)}":
+                raise StorageUnavailableError("no space left")
+            super().replace(path, data)
+
+    storage, paths = Full(str(tmp_path)), [f"eu/{log(n)}" for n in (1, 2)]
+    for path in paths:
+        storage.create(path, block_bytes(AVRO_DATA, {INSTANT_TIME: TARGET}))
+    with pytest.raises(StorageUnavailableError, match="no space left"):
+        take_back(storage, TARGET, paths)
+    assert [storage.read(path) == b"" for path in paths] == [False, True]
 
 
 def test_tokens_differ_between_writes_and_tasks():

@@ -48,6 +48,7 @@ def test_logs_beyond_the_budget_are_merged_in_files(tmp_path, budget):
         config=meta.config,
         timeline=meta.active_timeline(),
         instant=planned,
+        execution=7,
         avro_schema=arrow_to_avro(SCHEMA, "t"),
         schema=SCHEMA,
         once_micros=frozenset(),
