@@ -208,6 +208,9 @@ class LogRows:
                     else:
                         rows = self._replaced(rows, stored[wins], touched[wins], newer)
                 yield rows
+                if self.rows.mapped is not None:
+                    # Arrow's allocator keeps what the pieces took; with many logs that is much.
+                    pa.default_memory_pool().release_unused()
         new = np.flatnonzero(only_in_logs)
         counts.inserts = len(new)
         new = new[np.argsort(self.first[new], kind="stable")]
