@@ -161,6 +161,10 @@ class MovingLake:
         """Wait until tables have been looked up."""
         self._rounds.go_on((OURS, ASKER), self.told)
 
+    def ask(self) -> None:
+        """Wait until the client that asks has got on, which needs no core of Spark's."""
+        self._rounds.go_on((ASKER,), self.told)
+
     def told(self) -> str:
         """Return what clients have met."""
         seen = self.balancer.exchanges
