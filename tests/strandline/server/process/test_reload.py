@@ -192,14 +192,14 @@ def test_a_fleet_changes_its_token_without_a_stop(tmp_path: Path) -> None:
             config = ("--config", str(place.config), "--port", port, "--fleet-heartbeat", "0.3")
             servers.append(stack.enter_context(Serving(*options, *config, "--fleet-dead", "3")))
 
-        def members(serving: Serving, token: str) -> list[int | None]:
+        def seats(serving: Serving, token: str) -> set[int | None]:
             found = json.loads(serving.get(STATUS, token))["fleet"]["members"]
-            return [each["seat"] for each in found if each["ready"]]
+            return {each["seat"] for each in found if each["ready"]}
 
         def check(*tokens: str) -> None:
             for token in tokens:
                 for serving in servers:
-                    while members(serving, token) != [0, 1]:
+                    while seats(serving, token) != {0, 1}:
                         pause()
                     assert HttpSession(serving.url, token).get(LAST_INSTANT, table)
             forwarded = [json.loads(each.get(STATUS, tokens[0]))["forwarded"] for each in servers]
