@@ -49,8 +49,6 @@ OURS: Final = "ours on Spark"
 COPY: Final = "ours on Spark, copy-on-write"
 MICRO: Final = "micro-batch of 900 rows"
 COMPACTION: Final = "compaction of that"
-STREAM: Final = "stream of 100 batches, compaction every 10"
-"""Measured once there is a sink; its goal is 0.25 of Hudi's time."""
 
 MICRO_ROWS: Final = 900
 _GROUPS: Final = 2

@@ -286,33 +286,12 @@ def _servers() -> list[str]:
     return [name for names in GROUPS.values() for name in names]
 
 
-class LoadWatcher:
-    """Asks for the load of the groups until the block ends.
-
-    Args:
-        machines: The servers.
-        samples: Where the loads go.
-        clock: Returns seconds since the beginning.
-    """
-
-    def __init__(
-        self, machines: Machines, samples: list[LoadSample], clock: Callable[[], float]
-    ) -> None:
-        self._machines, self._samples, self._clock = machines, samples, clock
-        self._ends = threading.Event()
-        self._thread = threading.Thread(target=self._watch)
-
-    def __enter__(self) -> LoadWatcher:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ends.set()
-        self._thread.join()
+class LoadWatcher(Watcher):
+    """Asks for the load of the groups; the samples are ``LoadSample``."""
 
     def _watch(self) -> None:
         with closing(open_state(self._machines.state, make=False)) as state:
-            while not self._ends.wait(_EACH_S):
+            while not self._ends.wait(self._each_s):
                 try:
                     mounts = read_fleet(state).fleet.mounts
                 except StateUnavailableError as exc:
@@ -365,7 +344,7 @@ def run_groups(folder: Path, rounds: int) -> GroupsRecord:
         stack.callback(demo.join)
         with (
             Watcher(machines, record.samples, clock, _EACH_S),
-            LoadWatcher(machines, record.loads, clock),
+            LoadWatcher(machines, record.loads, clock, _EACH_S),
         ):
             number = 1
             while demo.before(number) or number <= rounds:

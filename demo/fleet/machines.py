@@ -161,7 +161,7 @@ class Machines:
 
 
 class Watcher:
-    """Counts at the servers until the block ends.
+    """Counts at the servers until the block ends; others watch something else (``_watch``).
 
     Args:
         machines: The servers.
@@ -173,7 +173,7 @@ class Watcher:
     def __init__(
         self,
         machines: Machines,
-        samples: list[Sample],
+        samples: list[Any],
         clock: Callable[[], float],
         each_s: float = _EACH_S,
     ) -> None:

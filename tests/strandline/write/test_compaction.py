@@ -30,7 +30,6 @@ from tests.strandline.write.logged_table import (
     compactions,
     optimized,
     rows,
-    write_logs,
 )
 from tests.strandline.write.tables import SCHEMA, client, row, table
 from timeline.errors import (
@@ -44,18 +43,6 @@ from timeline.instant import COMMIT, COMPACTION, Instant, State
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import CommitMetadata, CompactionPlan, WriteStat
 from timeline.storage.local import LocalStorage
-
-
-@pytest.fixture(scope="module", params=quick_runs([{}], [{}, VERSION_6]), ids=["v9", "v6"])
-def version(request) -> dict:
-    """Options that choose the table's version."""
-    return request.param
-
-
-@pytest.fixture(scope="module")
-def written(tmp_path_factory, version) -> Path:
-    """A table with logs."""
-    return write_logs(tmp_path_factory.mktemp("written") / "t", version)
 
 
 @pytest.fixture

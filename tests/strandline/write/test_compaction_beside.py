@@ -12,35 +12,20 @@ import pytest
 from fsview.local_view import open_view as local_view
 from fsview.model.file_system_view import FileSystemView
 from strandline import Table
-from tests.kit.short_runs import quick_runs
 from tests.kit.storage.hooked_storage import HookedStorage
 from tests.kit.tables import reader
 from tests.strandline.write.faults.fault_scenarios import LOCK
 from tests.strandline.write.logged_table import (
     LOGS,
-    VERSION_6,
     compactions,
     optimized,
     rows,
-    write_logs,
 )
 from tests.strandline.write.tables import client, row, table
 from timeline.instant import State
 from timeline.storage.local import LocalStorage
 
 INLINE = {"compact__inline": "true", "compact__inline__max__delta__commits": 2}
-
-
-@pytest.fixture(scope="module", params=quick_runs([{}], [{}, VERSION_6]), ids=["v9", "v6"])
-def version(request) -> dict:
-    """Options that choose the table's version."""
-    return request.param
-
-
-@pytest.fixture(scope="module")
-def written(tmp_path_factory, version) -> Path:
-    """A table with logs."""
-    return write_logs(tmp_path_factory.mktemp("written") / "t", version)
 
 
 @pytest.fixture
