@@ -35,6 +35,7 @@ from tests.fleet.answers import Question, built_anew
 from tests.fleet.fleet_job import COPIES, REGIONS, FleetJob
 from tests.fleet.rounds import Rounds, Work
 from tests.kit.concurrency.patience import PATIENCE_S, pause
+from tests.kit.concurrency.wall_clock import WallClock
 from tests.kit.formats.marker_name import marker_name
 from tests.kit.servers.live_service import Answered, HttpClient
 from tests.kit.servers.tcp_relay import TcpRelay
@@ -82,6 +83,7 @@ class MovingLake:
     Attributes:
         servers: The members that may have seats, those of the group default first.
         routers: The routers.
+        clocks: The wall clocks of servers and routers, if they have one of their own.
         balancer: What Hudi's job names as its server; leads to one of the routers.
         state: The state store.
         struck: How many faults struck moves in which state.
@@ -90,8 +92,12 @@ class MovingLake:
         refused: What servers that it asks directly answered in place of 200, by status.
     """
 
-    def __init__(self, hudi: Hudi, folder: Path, place: Place, stack: ExitStack) -> None:
+    def __init__(
+        self, hudi: Hudi, folder: Path, place: Place, stack: ExitStack, *, has_clocks: bool
+    ) -> None:
         self.folder, self._place, self._stack = folder, place, stack
+        self._has_clocks = has_clocks
+        self.clocks: dict[FleetServer, WallClock] = {}
         self.lake, self.hot = folder / "lake", folder / "lake" / "hot"
         self.hot.mkdir(parents=True)
         self.marked = SmallTable(LocalStorage(str(self.hot / "marked")))
@@ -123,7 +129,11 @@ class MovingLake:
         lines = [self._stack.enter_context(TcpRelay(port)) for port in self._place.ports]
         state = self._place.url([line.port for line in lines])
         options = ("--fleet-copies", str(COPIES), *options)
-        server = FleetServer(root, self.folder, name, *options, state=state)
+        clock = WallClock(self.folder, name) if self._has_clocks else None
+        inside = () if clock is None else clock.inside
+        server = FleetServer(root, self.folder, name, *options, state=state, inside=inside)
+        if clock is not None:
+            self.clocks[server] = clock
         self._stack.enter_context(server)
         self._lines[server] = lines
         return server
@@ -429,10 +439,12 @@ def _in_vain(
 
 
 @contextmanager
-def moving_lake(hudi: Hudi, folder: Path, place: Place) -> Iterator[MovingLake]:
+def moving_lake(
+    hudi: Hudi, folder: Path, place: Place, *, has_clocks: bool = False
+) -> Iterator[MovingLake]:
     """Run the fleet and the clients of its tables within the block."""
     with ExitStack() as stack:
-        lake = MovingLake(hudi, folder, place, stack)
+        lake = MovingLake(hudi, folder, place, stack, has_clocks=has_clocks)
         lake.recover()
         with lake.used():
             yield lake

@@ -75,6 +75,18 @@ def cut_off(lake: MovingLake, server: FleetServer) -> Iterator[None]:
 
 
 FAULTS: Final[tuple[Fault, ...]] = (killed, stopped, cut_off)
+FAR_S: Final = 5 * 3600
+
+
+def clock_set(off_s: int) -> Fault:
+    """Return what sets a server's wall clock, which stays so."""
+
+    @contextmanager
+    def jumped(lake: MovingLake, server: FleetServer) -> Iterator[None]:
+        lake.clocks[server].set(off_s)
+        yield
+
+    return jumped
 
 
 @pytest.fixture
@@ -120,6 +132,25 @@ def test_jobs_go_on_while_tables_move_and_a_server_is(
             lake.strike(fault, choose, state)
         lake.move()
         report(f"{fault.__name__}: {lake.told()}")
+    assert fallbacks(log) == []
+
+
+def test_jobs_go_on_while_tables_move_and_clocks_jump(
+    postgresql: Place, hudi: Hudi, tmp_path: Path, report: Callable[[str], None]
+) -> None:
+    """Each victim's and in each state once, by hours: leases go by the database's clock."""
+    log = tmp_path / "driver.log"
+    with (
+        driver_log(hudi, log),
+        moving_lake(hudi, tmp_path, postgresql, has_clocks=True) as lake,
+    ):
+        seats = lake.routers[0].seats()
+        for n, choose in enumerate(VICTIMS):
+            lake.strike(clock_set(FAR_S * (-1) ** n), choose, STATES[n - 1])
+        assert all(server.seats() == seats for server in lake.members), "none has changed hands"
+        assert sum(abs(clock.off_s()) > FAR_S / 2 for clock in lake.clocks.values()) > 1
+        lake.move()
+        report(f"clocks: {lake.told()}")
     assert fallbacks(log) == []
 
 
