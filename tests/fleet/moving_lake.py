@@ -58,8 +58,8 @@ PAUSE_S: Final = 0.3
 ATTEMPTS: Final = 12
 """Moves to and fro until one is seen in a state, which may last for milliseconds."""
 INSTANT: Final = "20300101000000000"
-PATIENT: Final = {**RETRYING, "hoodie.filesystem.view.remote.retry.max_numbers": "200"}
-"""Creations of markers are refused while the state store is away after a flip, docs/fleet.md."""
+RETRIES: Final = 5
+"""Most times that Hudi's job asks again, for some seconds in all; then it fails."""
 HUDI_KINDS: Final = (KINDS[0], KINDS[3])
 
 
@@ -92,7 +92,14 @@ class MovingLake:
     """
 
     def __init__(
-        self, hudi: Hudi, folder: Path, place: Place, stack: ExitStack, *, has_clocks: bool
+        self,
+        hudi: Hudi,
+        folder: Path,
+        place: Place,
+        stack: ExitStack,
+        *,
+        has_clocks: bool,
+        retries: int,
     ) -> None:
         self.folder, self._place, self._stack = folder, place, stack
         self._has_clocks = has_clocks
@@ -112,7 +119,8 @@ class MovingLake:
         urls = tuple(router.url for router in self.routers)
         bases = (self.hot / "t0", self.hot / "t1", self.lake / "cool")
         self.ours = [FleetJob(hudi.spark, base, urls) for base in bases]
-        pointed = pointed_at(self.balancer.port) | PATIENT
+        often = {"hoodie.filesystem.view.remote.retry.max_numbers": str(retries)}
+        pointed = pointed_at(self.balancer.port) | RETRYING | often
         self.hudis = [Job(hudi, self.hot / str(kind), kind, pointed) for kind in HUDI_KINDS]
         self._tables: list[tuple[Storage, tuple[str, ...]]] = [
             *((LocalStorage(str(base)), REGIONS) for base in bases),
@@ -365,11 +373,12 @@ class MovingLake:
             wait_until(lambda server=server: is_well(server))  # type: ignore[misc]
         self._rounds.check()
 
-    def turn_balancer(self, away: FleetServer) -> None:
-        """Lead to the other router, as a load balancer that has noticed a loss."""
-        if away.port == self.balancer.upstream:
+    def turn_balancer(self, away: FleetServer) -> bool:
+        """Lead new connections to the other router; return whether they came to this server."""
+        is_there = away.port == self.balancer.upstream
+        if is_there:
             self.balancer.upstream = next(r.port for r in self.routers if r is not away)
-            self.balancer.hang_up()
+        return is_there
 
     def cut(self, server: FleetServer) -> None:
         for line in self._lines[server]:
@@ -439,11 +448,11 @@ def _in_vain(
 
 @contextmanager
 def moving_lake(
-    hudi: Hudi, folder: Path, place: Place, *, has_clocks: bool = False
+    hudi: Hudi, folder: Path, place: Place, *, has_clocks: bool = False, retries: int = RETRIES
 ) -> Iterator[MovingLake]:
     """Run the fleet and the clients of its tables within the block."""
     with ExitStack() as stack:
-        lake = MovingLake(hudi, folder, place, stack, has_clocks=has_clocks)
+        lake = MovingLake(hudi, folder, place, stack, has_clocks=has_clocks, retries=retries)
         lake.recover()
         with lake.used():
             yield lake

@@ -52,16 +52,18 @@ VICTIMS: Final = (source, leader, destination, router)
 
 @contextmanager
 def killed(lake: MovingLake, server: FleetServer) -> Iterator[None]:
-    server.kill()
     lake.turn_balancer(server)
+    server.kill()  # which ends the connections that it has
     yield
     server.start()
 
 
 @contextmanager
 def stopped(lake: MovingLake, server: FleetServer) -> Iterator[None]:
+    is_led_to = lake.turn_balancer(server)
     server.hang()
-    lake.turn_balancer(server)
+    if is_led_to:
+        lake.balancer.hang_up()  # as a load balancer that has noticed it
     yield
     server.send(signal.SIGCONT)
 
@@ -76,6 +78,9 @@ def cut_off(lake: MovingLake, server: FleetServer) -> Iterator[None]:
 
 FAULTS: Final[tuple[Fault, ...]] = (killed, stopped, cut_off)
 FAR_S: Final = 5 * 3600
+WITHOUT_STORE: Final = 200
+"""Retries of Hudi's job: creations of markers are refused while the state store is away after a
+flip (docs/fleet.md), here until a test starts it again."""
 
 
 def clock_set(off_s: int) -> Fault:
@@ -180,7 +185,7 @@ def test_look_ups_go_on_and_a_move_waits_while_the_quorum_is_lost(
     with (
         driver_log(hudi, log),
         ensemble(tmp_path) as (zookeepers, place),
-        moving_lake(hudi, tmp_path, place) as lake,
+        moving_lake(hudi, tmp_path, place, retries=WITHOUT_STORE) as lake,
     ):
         move = lake.order()
         held = next(each for each in lake.group(move.source) if each is not leader(lake, "", ""))
