@@ -38,7 +38,7 @@ from fsview.wire.lookup_form import LOOKUP_PATH
 from fsview.wire.marker_form import MARKER_DIRECTORY, MARKERS
 from fsview.wire.param import BASE_PATH, REQUEST_ID_HEADER
 from fsview.wire.routes import PREFIX
-from strandline.fleet.neighbours import RECORD
+from strandline.fleet.moving.neighbours import RECORD
 from strandline.server.http.authorization import Admission, AdmittedClient, Right, right_for
 from strandline.server.http.limits import PARAMETERS
 from strandline.server.http.reply import SUCCESS, Accepted, Reply, accepted
