@@ -154,6 +154,15 @@ SLOW_SYNC: Final = ServiceSetting(
     minimum=0,
     maximum=86400,
 )
+WATCH: Final = ServiceSetting(
+    "strandline.service.watch.secs",
+    0.0,
+    "Time after which a table's newest state is read again for requests to /v2, once for all who"
+    " watch the table; 0: 1 s on disks, 10 s on object stores. Commits that tell the service are"
+    " seen at once.",
+    minimum=0,
+    maximum=86400,
+)
 STOP_GRACE: Final = ServiceSetting(
     "strandline.service.stop.grace.secs",
     1.5,
