@@ -2,7 +2,7 @@
 
 The facts and columns are those of ``Table`` and ``Inspect``, but files come from the service's
 view, so partitions that it holds aren't listed. The service loads this module when ``/v2`` is first
-asked about a table, as it needs pyarrow and most of the package.
+asked about a table, as it needs most of the package.
 """
 
 from __future__ import annotations
