@@ -44,7 +44,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
         "Serve the tables below the given roots until SIGTERM or SIGINT.",
     ),
     "why": (
-        "strandline.cli.why",
+        "strandline.cli.clean",
         "Show why a file of a table is still there, or gone.",
     ),
 }

@@ -16,7 +16,7 @@ from kazoo.client import KazooClient
 from strandline.fleet.roster import Roster
 from strandline.fleet.state.base import Delete, Put, StateStore, Versioned
 from strandline.fleet.state.url import open_state
-from strandline.fleet.state.zookeeper import NodeTransaction, ZookeeperState
+from strandline.fleet.state.zookeeper import Request, ZookeeperState
 from tests.conformance.state_lease_suite import LeaseSuite, holding_process
 from tests.conformance.state_machine import StateMachine
 from tests.conformance.state_suite import StateSuite
@@ -255,13 +255,13 @@ def test_a_key_made_anew_between_reads_and_write_is_not_taken_for_the_old_one(
         first = one.write(Put("a", b"old"))
         seen: list[int] = []
 
-        def fill(transaction: NodeTransaction) -> bool:
-            stat = transaction.find("a")
+        def fill(request: Request) -> bool:
+            stat = one._nodes.read("exists", "a")
             seen.append(stat.mzxid)
             if stat.mzxid == first:
                 two.write(Delete("a", first))
                 two.write(Put("a", b"new"))
-                transaction.set("a", b"late", stat)
+                request.set_data(one._nodes.path("a"), b"late", stat.version)
             return stat.mzxid == first
 
         assert one._nodes.change(fill) is None
