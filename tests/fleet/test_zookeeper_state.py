@@ -22,8 +22,9 @@ from tests.conformance.state_machine import StateMachine
 from tests.conformance.state_suite import StateSuite
 from tests.conformance.state_watch_suite import Told, WatchSuite
 from tests.fleet.jvm import running_jvm
+from tests.kit.servers.tcp_relay import TcpRelay
 from tests.kit.servers.zookeeper_server import ZookeeperServer, zookeeper_server
-from tests.strandline.fleet.serve_fleet import check_a_fleet_of_servers
+from tests.strandline.fleet.serve_fleet import check_a_fleet_of_servers, wait_until
 from timeline.clock import Clock
 from timeline.errors import InputError, StateConflictError, StateUnavailableError
 
@@ -162,6 +163,21 @@ def test_a_server_that_is_away_for_a_while(server: ZookeeperServer, subject: Sub
             told.calls.get()
         state.write(Put("a", b"3", found.version))
         told.wait()
+
+
+def test_a_client_that_was_cut_off_for_long_is_back_soon(server: ZookeeperServer) -> None:
+    """Its pauses before it connects again don't double for ever."""
+    with (
+        TcpRelay(int(server.hosts.rpartition(":")[2])) as line,
+        closing(Subject(f"127.0.0.1:{line.port}", uuid.uuid4().hex).open()) as state,
+    ):
+        version = state.write(Put("a", b"1"))
+        line.cut()
+        before = line.accepted
+        wait_until(lambda: line.accepted >= before + 11)
+        line.mend()
+        wait_until_connected(state)
+        assert state.get("a") == Versioned(b"1", version)
 
 
 def test_nodes_of_others_are_no_keys(server: ZookeeperServer, subject: Subject) -> None:

@@ -52,6 +52,9 @@ _LOOK_S: Final = 60.0
 After this time a client polls even without a report: a poll is a request for each key.
 """
 
+_RECONNECTING: Final = {"max_tries": -1, "max_delay": 2.0}
+"""How a lost connection is made again: kazoo's pauses double, by default up to an hour."""
+
 logger = logging.getLogger(__name__)
 _ATTEMPTS: Final = 200
 """Most attempts of a transaction that lost to others; each time one of those succeeded."""
@@ -86,7 +89,9 @@ class Nodes:
         self.place = f"ZooKeeper at {hosts}{root}"
         self.answer_s = answer_s
         self.is_closed = False
-        self.client = _kazoo_client()(hosts=hosts, timeout=session_s)
+        self.client = _kazoo_client()(
+            hosts=hosts, timeout=session_s, connection_retry=_RECONNECTING
+        )
         self.client.add_listener(lambda _: on_connection())
         try:
             with self.mapped():
