@@ -1,4 +1,4 @@
-"""The rows of a table's metadata as Arrow: history, file slices, partitions.
+"""The rows of a table's metadata as Arrow: history, file slices, partitions, leases.
 
 Instants are text of 14 or 17 digits in the table's time zone, and so are completion times; beside
 each is the time as a timestamp (``TIME``, milliseconds, UTC). It is null where the text is no time,
@@ -17,6 +17,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from fsview.model.file_group import FileSlice
+from strandline.read.state.reader_lease import Lease
 from strandline.table_api.history import Entry
 from timeline.clock import parse_instant_time
 from timeline.instant import Instant
@@ -65,6 +66,17 @@ PARTITIONS_SCHEMA: Final = pa.schema(
         ("bytes", pa.int64()),
     ]
 )
+PINS_SCHEMA: Final = pa.schema(
+    [
+        ("id", pa.string()),
+        ("instant", pa.string()),
+        ("earliest", pa.string()),
+        ("holder", pa.string()),
+        ("renewed_at", TIME),
+        ("expires_at", TIME),
+        ("problem", pa.string()),
+    ]
+)
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
@@ -111,7 +123,7 @@ def history_rows(entries: Iterable[Entry], zone: str) -> pa.Table:
         entries: The instants with their metadata.
         zone: See ``utc_time``.
     """
-    return pa.Table.from_pylist([_history_row(entry, zone) for entry in entries], HISTORY_SCHEMA)
+    return pa.Table.from_pylist([history_row(entry, zone) for entry in entries], HISTORY_SCHEMA)
 
 
 def file_rows(slices: Iterable[FileSlice], zone: str) -> pa.Table:
@@ -123,19 +135,20 @@ def file_rows(slices: Iterable[FileSlice], zone: str) -> pa.Table:
         slices: The slices.
         zone: See ``utc_time``.
     """
-    rows = [
-        {
-            "partition": found.partition,
-            "file_id": found.file_id,
-            "base_instant": found.base_instant,
-            "base_at": utc_time(found.base_instant, zone),
-            "path": found.base_file.path if found.base_file else None,
-            "size": found.base_file.size if found.base_file else None,
-            "log_paths": [log.path for log in reversed(found.log_files)],
-        }
-        for found in slices
-    ]
-    return pa.Table.from_pylist(rows, FILES_SCHEMA)
+    return pa.Table.from_pylist([file_row(found, zone) for found in slices], FILES_SCHEMA)
+
+
+def file_row(found: FileSlice, zone: str) -> dict[str, Any]:
+    """Return a slice's values by column name, for ``FILES_SCHEMA``."""
+    return {
+        "partition": found.partition,
+        "file_id": found.file_id,
+        "base_instant": found.base_instant,
+        "base_at": utc_time(found.base_instant, zone),
+        "path": found.base_file.path if found.base_file else None,
+        "size": found.base_file.size if found.base_file else None,
+        "log_paths": [log.path for log in reversed(found.log_files)],
+    }
 
 
 def partition_rows(newest: Mapping[str, Sequence[FileSlice]]) -> pa.Table:
@@ -160,7 +173,25 @@ def partition_rows(newest: Mapping[str, Sequence[FileSlice]]) -> pa.Table:
     return pa.Table.from_pylist(rows, PARTITIONS_SCHEMA)
 
 
-def _history_row(entry: Entry, zone: str) -> dict[str, Any]:
+def pin_rows(leases: Iterable[Lease]) -> pa.Table:
+    """Return leases as a table with the columns of ``PINS_SCHEMA``."""
+    rows = [
+        {
+            "id": lease.id,
+            "instant": lease.instant or None,
+            "earliest": lease.earliest or None,
+            "holder": lease.holder or None,
+            "renewed_at": lease.renewed_ms or None,
+            "expires_at": lease.expires_ms,
+            "problem": lease.problem or None,
+        }
+        for lease in leases
+    ]
+    return pa.Table.from_pylist(rows, PINS_SCHEMA)
+
+
+def history_row(entry: Entry, zone: str) -> dict[str, Any]:
+    """Return an instant's values by column name, for ``HISTORY_SCHEMA``; nulls are left out."""
     metadata = entry.metadata
     row = {**instant_row(entry.instant, zone), "archived": entry.archived}
     commit = entry.commit

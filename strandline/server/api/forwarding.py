@@ -5,6 +5,7 @@ look-ups at a client's timeline        answered by the owner or any copy
 other requests to a view               by the owner; the server that answers syncs first
 markers                                by the owner, which keeps them; else by the next copy
 Flink's instant states                 by the owner; else by the next copy, which lists first
+``/v2`` of a table                     by the owner; else by the next copy
 everything else                        by the server that received the request
 =====================================  =========================================================
 
@@ -48,7 +49,15 @@ from fsview.wire.marker_form import (
     DIRECTORY_EXISTS,
     MARKERS,
 )
-from fsview.wire.param import BASE_PATH, PARTITION, REFRESH_OFF, TIMELINE_HASH, WAIT_HEADER
+from fsview.wire.param import (
+    BASE_PATH,
+    PARTITION,
+    REFRESH_OFF,
+    TIMELINE_HASH,
+    V2,
+    WAIT_HEADER,
+    WATCH_PATH,
+)
 from fsview.wire.routes import BY_NAME, ROUTES
 from strandline.fleet.copies import TOLD, Copies
 from strandline.fleet.current import CurrentFleet, KnownFleet
@@ -95,7 +104,7 @@ _TOLD: Final = TOLD.encode("ascii")
 _EPOCH: Final = EPOCH.encode("ascii")
 _UNSURE: Final = UNSURE.encode("ascii")
 _WAIT: Final = WAIT_HEADER.lower().encode("ascii")
-_PASSED: Final = (b"accept", b"accept-encoding", _WAIT, REQUEST_ID)
+_PASSED: Final = (b"accept", b"accept-encoding", b"if-none-match", _WAIT, REQUEST_ID)
 """Headers that an answer depends on, and the one that every server's log has."""
 _SYNC: Final = BY_NAME["sync"]
 
@@ -150,6 +159,9 @@ def _kinds() -> dict[tuple[str, str], _Kind]:
 
 
 _KINDS: Final = _kinds()
+_HERE: Final = frozenset({WATCH_PATH, f"{V2}/status"})
+"""Paths below ``/v2`` with a table that have no owner: its watchers at a server share one watch at
+the owner, and the status is every server's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +190,10 @@ class _Asked:
     def of(cls, request: Request) -> _Asked | None:
         """Return what a request asks; ``None``: it has no owner."""
         method = "GET" if request.method == "HEAD" else request.method
-        kind = _KINDS.get((method, request.path.rstrip("/")))
+        path = request.path.rstrip("/")
+        kind = _KINDS.get((method, path))
+        if kind is None and path.startswith(f"{V2}/") and path not in _HERE and method == "GET":
+            kind = _Kind()
         base_path = request.table
         table = None if kind is None else _table_text(base_path)
         if kind is None or table is None:

@@ -11,8 +11,10 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
+from itertools import chain
 from typing import Any, Final
 
 from fsview.metrics import CounterKey, Latencies, Metrics
@@ -58,6 +60,7 @@ from strandline.server.lookup.ready_answer import HotCount, HotPath
 from strandline.server.lookup.sampling_check import SamplingCheck
 from strandline.server.marker.registry import MarkerService
 from strandline.server.process.options import PartsOptions
+from strandline.server.rest.endpoint import RestEndpoint
 from strandline.server.table_load import READY_CPU_S, TableLoads
 from strandline.server.table_threads import TableThreads
 from strandline.version import __version__
@@ -72,6 +75,10 @@ GIVEN_AWAY_S: Final = 60.0
 """How long a server of a fleet keeps a table open after it has lost the table's seat."""
 HANGS_S: Final = 10.0
 """A table is named in metrics if a call to its storage has taken so long, even if none is open."""
+WATCH_DISK_S: Final = 1.0
+"""Seconds between two looks at a table on a disk for its watchers."""
+WATCH_STORE_S: Final = 10.0
+"""The same on an object store, where each look costs money."""
 _LOOKS: Final = 12
 """Interval of the search for such tables."""
 
@@ -171,6 +178,17 @@ class Parts:
         self._fleet = fleet
         # Requests for bucket starts name no table, so all servers of a fleet compute the same.
         partitioner = RemotePartitioner(MOST_BYTES if forwarder is None else 0)
+        self.rest = RestEndpoint(
+            self.views,
+            self.metrics,
+            self.answers.cache,
+            self.scrape_with,
+            self._clock,
+            watch_s=partial(_watch_s, options.watch_s),
+            forwarder=forwarder,
+            current=current,
+            gzip=options.gzip,
+        )
         self.dispatcher = Dispatcher(
             (
                 ("GET", GREETING, greeting),
@@ -191,8 +209,9 @@ class Parts:
             partial(reply_of, pages),
             self.late_answers,
             gzip=options.gzip,
+            rest=self.rest.answer,
         )
-        self.routes = self.dispatcher.routes | page_routes(pages)
+        self.routes = self.dispatcher.routes | page_routes(pages) | self.rest.routes
         paths = {path.rstrip("/") or path for _, path in self.routes}
         self.refusals = Refusals(self._clock, paths, self._count_refusal)
         named = {route.path.rstrip("/"): route.name for route in ROUTES}
@@ -228,6 +247,10 @@ class Parts:
 
         return of_metrics
 
+    def end_watches(self) -> None:
+        """Answer the requests that wait for a change; on the server's loop."""
+        self.rest.watches.end()
+
     def hang_up(self) -> None:
         """End the connections to other servers; on the server's loop."""
         if self._forwarder is not None:
@@ -261,6 +284,7 @@ class Parts:
             "threads": dict(self.threads()),
             "log": dict(self.log()),
             "busy": self.late_answers.status(),
+            "watchers": self.rest.watches.count,
             **({} if self._forwarder is None else {"forwarded": self._forwarder.status()}),
             **({} if self._copies is None else {"copies": self._copies.status()}),
             **({} if self._fleet is None else {"fleet": dict(self._fleet())}),
@@ -300,6 +324,21 @@ class Parts:
             self.latencies.snapshot(),
             self._calls_under_way(),
         )
+
+    def scrape_with(self, table: str | None) -> Scrape:
+        """Return what ``scrape`` does, with a table's own figures if all others are one.
+
+        Args:
+            table: Its id as text; ``None``, or one that isn't open: as ``scrape``.
+        """
+        found = self.scrape()
+        opened = {str(each.table_id): each for each in self.views.open_tables()}
+        if table not in opened or self.metrics.exported.label_of_anybody(table) == table:
+            return found
+        made = {**self.metrics.counts_of(table), **_calls_of(opened[table])}
+        own = (table, opened[table].status())
+        counters = {**found.counters, table: made}
+        return replace(found, counters=counters, tables=chain(found.tables, (own,)))
 
     def _calls_under_way(self) -> dict[tuple[str, str, str], float]:
         """Return label of the table, kind and cause → seconds, see ``Scrape``."""
@@ -470,11 +509,7 @@ class Parts:
 
     def _count_calls_of(self, table: TableView) -> None:
         """Export a table's storage calls since the last call of this; ``_lock`` is held."""
-        made: Counter[CounterKey] = Counter()
-        for (kind, cause), count in table.storage.calls.snapshot().items():
-            made["storage_calls", (("cause", cause), ("kind", kind))] = count
-        for (kind, cause), seconds in table.storage.calls.times().ended_s.items():
-            made["storage_us", (("cause", cause), ("kind", kind))] = int(seconds * 1e6)
+        made = _calls_of(table)
         new = made - self._called.get(table, Counter())
         self._called[table] = made
         for key, count in new.items():
@@ -499,3 +534,18 @@ class Parts:
             labels = {"table": str(table.table_id), "route": route, "way": "ready"}
             self.metrics.add(REQUESTS, count, **labels)
         self._counted = counted
+
+
+def _calls_of(table: TableView) -> Counter[CounterKey]:
+    """Return a table's storage calls, and their time, as counters."""
+    made: Counter[CounterKey] = Counter()
+    for (kind, cause), count in table.storage.calls.snapshot().items():
+        made["storage_calls", (("cause", cause), ("kind", kind))] = count
+    for (kind, cause), seconds in table.storage.calls.times().ended_s.items():
+        made["storage_us", (("cause", cause), ("kind", kind))] = int(seconds * 1e6)
+    return made
+
+
+def _watch_s(given_s: float, table_id: TableId) -> float:
+    """Return the seconds between two looks at a table for its watchers."""
+    return given_s or (WATCH_DISK_S if table_id.family == "file" else WATCH_STORE_S)

@@ -23,9 +23,9 @@ from executor_proxy.seat_ring import Layout
 from fsview.table_view import TableView
 from fsview.view_manager import ViewManager
 from strandline.fleet.current import CurrentFleet, KnownFleet
-from strandline.fleet.handover import Handover
 from strandline.fleet.mounts import MoveState
-from strandline.fleet.moves import FAILED
+from strandline.fleet.moving.handover import Handover
+from strandline.fleet.moving.moves import FAILED
 from strandline.fleet.records import read_fleet
 from strandline.fleet.roster import DEAD_S, Roster
 from strandline.fleet.seats import once_ready
@@ -39,6 +39,34 @@ ROOTS = {"default": ["/lake"], "hot": ["/lake/hot"]}
 TABLES = ("file:///lake/hot/t", "file:///lake/hot/a/z", "file:///lake/cold/v")
 SURE_S = DEAD_S / 2
 SETTLED = "settled"
+
+
+class ServerClock:
+    """A server's clocks: the wall clock may be set, the monotonic one stands while it sleeps.
+
+    Attributes:
+        off_ms: How far its wall clock is ahead of the others'.
+    """
+
+    def __init__(self, clock: ManualClock) -> None:
+        self._clock, self.off_ms = clock, 0
+        self._slept_s = 0.0
+        self._asleep_s: float | None = None
+
+    def now_ms(self) -> int:
+        return self._clock.now_ms() + self.off_ms
+
+    def monotonic(self) -> float:
+        now_s = self._clock.monotonic() if self._asleep_s is None else self._asleep_s
+        return now_s - self._slept_s
+
+    def sleep(self) -> None:
+        self._asleep_s = self._clock.monotonic()
+
+    def wake(self) -> None:
+        if self._asleep_s is not None:
+            self._slept_s += self._clock.monotonic() - self._asleep_s
+            self._asleep_s = None
 
 
 @dataclass
@@ -137,6 +165,7 @@ class Server:
         self.is_up = self.is_stopped = False
         self.can_warm = True
         self.held: list[Callable[[], object]] = []
+        self.clock = ServerClock(lake.clock)
         lake.servers.append(self)
         self.start()
 
@@ -147,7 +176,7 @@ class Server:
         self.roster = Roster(
             self.state,
             self.url,
-            clock=lake.clock,
+            clock=self.clock,
             layout=LAYOUT,
             roots=ROOTS.get(self.group, ()),
             group=self.group,
@@ -160,7 +189,7 @@ class Server:
         self.known_since: int | None = None
         self.kept: dict[str, set[str]] = {}
         self.handover = Handover(
-            self.current, self._acknowledge, lake.clock, look_s=0, begin=lambda do: do()
+            self.current, self._acknowledge, self.clock, look_s=0, begin=lambda do: do()
         )
         self.tables = Tables(self)
         self.handover.attach(self.tables, self._forget)
