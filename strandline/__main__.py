@@ -43,6 +43,10 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
         "strandline.cli.serve",
         "Serve the tables below the given roots until SIGTERM or SIGINT.",
     ),
+    "top": (
+        "strandline.cli.top",
+        "Show what a running service does: requests, latencies, refusals, memory, tables.",
+    ),
     "why": (
         "strandline.cli.why",
         "Show why a file of a table is still there, or gone.",

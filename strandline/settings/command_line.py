@@ -56,6 +56,13 @@ NO_TOKEN: Final = Setting(
     "service",
     secret=False,
 )
+UI: Final = Setting(
+    "strandline.serve.ui",
+    True,
+    "Whether there is the page /ui/, which shows the tables and what the service does. Its files"
+    " need no token; it asks for one to read data.",
+    "service",
+)
 STORAGE_OPTIONS: Final = Setting(
     "strandline.serve.storage.options",
     "",
@@ -110,6 +117,7 @@ class ServeOptions:
         requires_roots: Whether all roots must be there.
         token_file: File with the bearer token; empty: there is none.
         no_token: Whether everybody is admitted.
+        ui: Whether there is the page ``/ui/``.
         drain_s: From SIGTERM to the stop.
         log_level: Lowest level that is logged.
         log_format: ``text`` or ``json``.
@@ -120,6 +128,7 @@ class ServeOptions:
     requires_roots: bool = REQUIRE_ROOTS.field()
     token_file: str = TOKEN_FILE.field()
     no_token: bool = NO_TOKEN.field()
+    ui: bool = UI.field()
     drain_s: float = DRAIN.field()
     log_level: str = LOG_LEVEL.field()
     log_format: str = LOG_FORMAT.field()
@@ -245,6 +254,7 @@ FLAGS: Final[tuple[Flag, ...]] = (
         " markers (=markers) or metrics (=metrics). The connection's peer address counts;"
         " headers are ignored. Repeat for several.",
     ),
+    Flag("--ui", (UI,), "BOOLEAN"),
     Flag("--tls-certificate", (config.TLS_CERTIFICATE,), "FILE"),
     Flag("--tls-key", (config.TLS_KEY,), "FILE"),
     Flag("--threads", (config.EMBED_THREADS,), "NUMBER"),

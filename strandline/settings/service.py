@@ -55,6 +55,12 @@ EMBED_LINGER: Final = Setting(
     minimum=0,
     maximum=86400,
 )
+EMBED_UI: Final = Setting(
+    "strandline.embed.timeline.server.ui",
+    False,
+    "Whether the embedded service has the page /ui/, which shows its tables and what it does.",
+    "service",
+)
 EMBED_PING_TIMEOUT: Final = Setting(
     "strandline.embed.timeline.server.ping.timeout.secs",
     10.0,

@@ -41,6 +41,7 @@ from strandline.server.api.routes import (
     view_rows,
     writer_rows,
 )
+from strandline.server.api.web_page import web_page_rows
 from strandline.server.http.authorization import (
     GREETING,
     HEALTH,
@@ -179,6 +180,7 @@ class Parts:
                 ("POST", CREATE_MARKER, creation.answer),
                 ("POST", CREATE_MARKERS, creation.answer_all),
                 *(() if current is None else (renewed_row(current),)),
+                *(web_page_rows() if options.ui else ()),
             ),
             (
                 *view_rows(self.answers),
