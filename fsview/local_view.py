@@ -209,7 +209,7 @@ class LocalView(FileSystemView):
         names = dict.fromkeys(_without_slash(partition) for partition in partitions)
         loading = self.table.loader.load(self.snapshot, names, go_on, by_listing=by_listing)
         self._nothing = loading.nothing
-        self.table.loaded.mark(loading.held)
+        self._count_loaded(loading.held)
 
     def load_all_partitions(self) -> None:
         """See ``FileSystemView``."""
@@ -230,7 +230,7 @@ class LocalView(FileSystemView):
             names = loader.load_all(self.snapshot)
         else:
             names = loader.load_leading(self.snapshot, leading)
-        self.table.loaded.mark(names)
+        self._count_loaded(names)
         return names
 
     def sync(self) -> None:
@@ -258,8 +258,12 @@ class LocalView(FileSystemView):
         if scope is not QueryScope.STATELESS and (
             name in self.snapshot.files.versions or self.table.holds(name)
         ):
-            self.table.loaded.mark((name,))
+            self._count_loaded((name,))
         return answer
+
+    def _count_loaded(self, partitions: Collection[str]) -> None:
+        """Count partitions as loaded from now on."""
+        self.table.loaded.mark(partitions)
 
     def _replaces_in(self, partition: str) -> bool:
         return bool(self.snapshot.replaced.get(_without_slash(partition)))
@@ -330,6 +334,17 @@ class LocalView(FileSystemView):
                 return function(self.snapshot, version, **arguments)
             except UnreadArchiveError as exc:  # each time of an older instant
                 self.table.read_archived_times(self.snapshot, version, exc.requested_time)
+
+
+class InspectedView(LocalView):
+    """A view for people, whose questions leave alone which partitions count as loaded."""
+
+    def _count_loaded(self, partitions: Collection[str]) -> None:
+        """Count nothing: writers' answers about loaded partitions stay as they are."""
+
+    def inspect(self, function: Callable[..., T], partition: str, **arguments: Any) -> T:
+        """Return what a pure function says of the snapshot and a partition's files."""
+        return self._answer(partition, function, **arguments)
 
 
 class NotHeldError(Exception):

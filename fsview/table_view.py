@@ -17,6 +17,7 @@ from fsview.metrics import Metrics
 from fsview.model.file_group import CompactionOperation
 from fsview.record.base import NoRecord, Record
 from fsview.single_flight import TimedBarrier
+from fsview.snapshot.hash_search import timelines_as_of
 from fsview.snapshot.snapshot import GroupKey, Snapshot
 from fsview.snapshot.timeline_change import Step, key_of
 from fsview.state.current_history import Use
@@ -25,10 +26,11 @@ from fsview.store.budget import RETAINED_SNAPSHOTS, Share
 from fsview.sync.client_behind import BranchFinder
 from fsview.sync.follower import TimelineFollower
 from timeline.clock import Clock, SystemClock
-from timeline.errors import ViewBehindError
+from timeline.errors import InstantNotFoundError, ViewBehindError
 from timeline.instant import DELTA_COMMIT, LOG_COMPACTION, Instant
 from timeline.storage.base import Storage
 from timeline.storage.table_id import TableId
+from timeline.table.property_name import MERGE_ON_READ
 from timeline.timeline import Timeline
 
 T = TypeVar("T")
@@ -59,6 +61,7 @@ class TableView:
         is_closed: Whether ``close`` was called: nothing more is answered from it.
         was_used: Whether it was asked again since ``ViewManager`` last looked for tables to close.
         leases: What keeps it open; guarded by ``ViewManager``.
+        on_sync: Is called after each sync; never waits.
     """
 
     def __init__(
@@ -96,6 +99,7 @@ class TableView:
         self.is_closed = False
         self.was_used = False
         self.leases: WeakSet[Lease] = WeakSet()
+        self.on_sync: Callable[[TableView], object] = lambda _: None
         self.storage = storage
         self._metrics = metrics or Metrics()
         self.table_id = TableId.of(storage.base_path)
@@ -114,6 +118,7 @@ class TableView:
             clock=clock,
             barrier=TimedBarrier(clock) if gathers else None,
             slow_s=slow_sync_s,
+            synced=lambda: self.on_sync(self),
         )
         self._branches = BranchFinder(self._follower)
         self.loader = PartitionLoader(self._follower, trusted_s=trusted_s)
@@ -135,6 +140,53 @@ class TableView:
             callers share one run.
         """
         return self._follower.sync("refresh")
+
+    def recent(self, within_s: float, cause: str) -> Snapshot:
+        """Return the newest snapshot, after a sync unless one began less than ``within_s`` ago.
+
+        Args:
+            within_s: Seconds.
+            cause: Under which the sync is counted.
+
+        Raises:
+            StorageError: As ``sync``, as is the next.
+            CorruptMetadataError: As ``sync``.
+        """
+        history = self.state.held
+        if history is None or not self._follower.synced_within(within_s):
+            return self._follower.sync(cause)
+        return history.newest
+
+    def just_after(self, requested_time: str) -> Use:
+        """Return the snapshot just after an instant completed, in use as long as it is held.
+
+        Of a compaction or clustering that was planned then and has completed since, it isn't known
+        whether it had begun. If the snapshot isn't kept, its timeline is searched for as requested.
+
+        Args:
+            requested_time: Of a completed instant on the newest timeline held.
+
+        Raises:
+            InstantNotFoundError: The newest timeline has no such instant, or it isn't completed.
+            ViewBehindError: The snapshot can't be known any more.
+
+        Cost: none if the snapshot is held, else a read of each instant since.
+        """
+        newest = self.newest()
+        found = (i for i in newest.timeline if i.requested_time == requested_time)
+        instant = next((i for i in found if i.is_completed), None)
+        if instant is None:
+            raise InstantNotFoundError(
+                f"no instant {requested_time!r} is completed on the timeline of {self.table_id}"
+            )
+        use = self.state.use(lambda history: history.just_after(instant))
+        if use is None:
+            is_merged = newest.config.table_type == MERGE_ON_READ
+            for then in timelines_as_of(newest.timeline, instant, merge_on_read=is_merged):
+                use = use or self._branches.find(then.last_time, then.client_timeline().hash)
+        if use is None:
+            raise ViewBehindError(f"the table just after {requested_time} is not known any more")
+        return use
 
     def at(self, last_instant: str, timeline_hash: str) -> Use:
         """Return the snapshot that a client means, in use for as long as the result is held.

@@ -75,6 +75,7 @@ class ViewManager:
         most_open: How many tables may be open.
         busy_tables: Returns tables that aren't to be closed although no request uses them.
         on_close: Is called with each table that was closed although it is served.
+        on_sync: Is called with each table after each of its syncs; never waits.
     """
 
     def __init__(
@@ -126,6 +127,7 @@ class ViewManager:
         self.most_open = self.stores.most_open(most_open)
         self.busy_tables: Callable[[], Collection[TableId]] = frozenset
         self.on_close: Callable[[TableView], object] = lambda _: None
+        self.on_sync: Callable[[TableView], object] = lambda _: None
         self._closing: dict[TableId, threading.Event] = {}
         self._being_opened: dict[TableId, Storage] = {}
         self._closed: OrderedDict[int, None] = OrderedDict()
@@ -495,6 +497,7 @@ class ViewManager:
                 share=self.stores.budget.share(self.stores.retained),
                 slow_sync_s=self._slow_sync_s,
             )
+            table.on_sync = self.on_sync
             if prepare is not None:
                 prepare(table)
             # Before others can find it: a table that can't be read doesn't count as open.

@@ -21,7 +21,7 @@ from fsview.local_view import LocalView
 from fsview.record.shared import kept_in
 from fsview.store.base import MemoryStore
 from fsview.table_view import TableView
-from strandline.fleet.neighbours import Neighbours
+from strandline.fleet.moving.neighbours import Neighbours
 from timeline.storage.local import LocalStorage
 
 SHAPE: Final = Shape(partitions=1000, groups=100, slices=3)

@@ -50,8 +50,8 @@ _BASE_TAIL: Final = Struct(">IIHIII")
 """Size, modification time (high, low) and write token of a patterned row."""
 _TOKEN_AT: Final = BASE_BYTES - Struct(">III").size
 _U16: Final = Struct(">H")
-_PLAIN_FLAGS: Final = bytes(f for f in range(256) if not f & (LOG | RAW | REMOVED))
-_PLAIN_REMOVED: Final = bytes(f | REMOVED for f in _PLAIN_FLAGS)
+PLAIN_FLAGS: Final = bytes(f for f in range(256) if not f & (LOG | RAW | REMOVED))
+_PLAIN_REMOVED: Final = bytes(f | REMOVED for f in PLAIN_FLAGS)
 _NAME_FLAGS: Final = ~(GHOST | REMOVED)
 """The flags that two rows of one name have in common."""
 
@@ -73,7 +73,7 @@ _PATTERNED: Final = re.compile(
 
 def is_plain(data: bytes, group: int, start: int, end: int) -> bool:
     """Whether the id at ``group`` begins with a UUID and all rows are patterned base files'."""
-    return data[group] != TEXT and not data[start:end:BASE_BYTES].translate(None, _PLAIN_FLAGS)
+    return data[group] != TEXT and not data[start:end:BASE_BYTES].translate(None, PLAIN_FLAGS)
 
 
 def read_head(head: bytes) -> tuple[str, str]:

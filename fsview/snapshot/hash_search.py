@@ -227,3 +227,27 @@ class HashSearch:
             if name not in self._tried:
                 self._tried.add(name)
                 yield from _prefixes(snapshot, self._last_instant)
+
+
+def timelines_as_of(
+    newest: Timeline, instant: Instant, *, merge_on_read: bool
+) -> Iterator[Timeline]:
+    """Yield what the timeline may have been just after an instant completed, the likeliest first.
+
+    Args:
+        newest: The timeline now.
+        instant: A completed instant on it.
+        merge_on_read: Whether completed commits were compactions, which were on the timeline before
+            they completed; in which state isn't known.
+    """
+    time, _ = by_completion(instant)
+    for state in (State.INFLIGHT, State.REQUESTED):
+        then = []
+        for each in newest:
+            if (by_completion(each)[0] if each.is_completed else each.requested_time) <= time:
+                then.append(each)
+            elif each.requested_time <= time and merge_on_read and each.action == COMMIT:
+                then.append(Instant(each.requested_time, COMPACTION, state))
+        yield Timeline.of(then)
+        if not any(i.action == COMPACTION and i not in newest for i in then):
+            return

@@ -29,7 +29,7 @@ from fsview.snapshot.history_link import (
 from fsview.snapshot.next_snapshot import version_after
 from fsview.snapshot.retained_bytes import memo_bytes
 from fsview.snapshot.snapshot import LoadedFiles, Snapshot
-from fsview.snapshot.timeline_change import Step, key_of
+from fsview.snapshot.timeline_change import Step, by_completion, key_of
 from fsview.snapshot.uncommitted_files import undated_logs, with_ghosts_of, without_uncommitted
 from timeline.completion import CompletionTimes
 from timeline.instant import CLEAN, Instant
@@ -124,6 +124,17 @@ class History:
             before = timeline.filter(lambda i: i.requested_time < last.requested_time)
             if before.hash == timeline_hash:
                 return self.newest
+        return None
+
+    def just_after(self, instant: Instant) -> Snapshot | None:
+        """Return the kept snapshot whose last change was an instant's completion."""
+        for link in reversed(self.links):
+            step = None if link.step is None else link.step.instant
+            if step is None:
+                completed = link.snapshot.timeline.completed()
+                step = max(completed, key=by_completion, default=None)
+            if step == instant and not link.barred:
+                return link.snapshot
         return None
 
     # The next history.

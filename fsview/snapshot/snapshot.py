@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from hashlib import blake2b
 from itertools import chain
 from typing import Final, TypeVar
 
@@ -160,6 +161,12 @@ class Snapshot:
     def hashes(self) -> tuple[str, str]:
         """The server's and the client's timeline hash; a client may send either."""
         return self.timeline.hash, self.client_timeline.hash
+
+    @cached_property
+    def mark(self) -> str:
+        """Text that differs whenever the active timeline does: hash, dot, digits of what pends."""
+        pending = "".join(map(str, self.active.pending())).encode()
+        return f"{self.timeline.hash}.{blake2b(pending, digest_size=4).hexdigest()}"
 
     def hash_like(self, before: Snapshot) -> None:
         """Compute the hashes, reusing those of ``before`` up to where the timelines differ."""

@@ -63,6 +63,7 @@ class TimelineFollower:
         clock: Clock,
         barrier: TimedBarrier | None = None,
         slow_s: float = 0.0,
+        synced: Callable[[], object] = lambda: None,
     ) -> None:
         """Read nothing yet.
 
@@ -73,9 +74,11 @@ class TimelineFollower:
             clock: Times syncs.
             barrier: Where loads wait for each other; ``None``: they don't.
             slow_s: From which on a sync is logged; 0: none is.
+            synced: Is called after each sync; never waits.
         """
         self.storage = storage
         self.state = state
+        self._synced = synced
         self._metrics = metrics
         self._clock = clock
         self._client: TableMetaClient | None = None
@@ -159,6 +162,7 @@ class TimelineFollower:
             if 0 < self._slow_s <= took_s:
                 logger.warning("%s: a sync for %s took %.1f s", self.state.table_id, cause, took_s)
         self.count("sync_causes", cause=cause)
+        self._synced()
         return newest
 
     def _sync(self) -> Snapshot:

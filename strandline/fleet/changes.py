@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
 from strandline.fleet.joining import check_know_groups
-from strandline.fleet.mounts import Mount, MountTable, Move, MoveState
-from strandline.fleet.moves import MOST_MOVES, OVER, UNDOABLE, step_ops, undone
+from strandline.fleet.mounts import OVER, UNDOABLE, Mount, MountTable, Move, MoveState
+from strandline.fleet.moving.moves import MOST_MOVES, step_ops, undone
 from strandline.fleet.records import (
     MOVES,
     FleetRead,

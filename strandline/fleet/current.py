@@ -12,7 +12,6 @@ from typing import Final
 
 from executor_proxy.seat_ring import DEFAULT, MAX_DEPTH, Layout, Seat, SeatRing, addresses
 from strandline.fleet.mounts import Mount, MoveState
-from strandline.fleet.moves import awaited, mounts_after
 from strandline.fleet.seats import Fleet
 from strandline.fleet.state.base import Cancel
 from strandline.settings.fleet import DEFAULT_GROUP
@@ -70,7 +69,7 @@ class KnownFleet:
         if before is not None and before.after and former == (self.fleet.mounts, moving):
             mounts = before.after.fleet.mounts
         else:
-            mounts = mounts_after(self.fleet)
+            mounts = self.fleet.mounts_after()
         fleet = replace(self.fleet, mounts=mounts, moves=())
         return KnownFleet(fleet, self.epoch, self.layout, self)
 
@@ -135,7 +134,7 @@ class KnownFleet:
         move = None if after is None else self.fleet.move(table)
         if after is None or move is None:
             return ()
-        late = {each.url for each in awaited(self.fleet, move)}
+        late = {each.url for each in self.fleet.awaited(move)}
         return tuple(seat.url for seat in after.owners(table) if seat.url and seat.url not in late)
 
     def former(self, table: str, group: str, before: KnownFleet) -> bool:
@@ -173,7 +172,7 @@ class KnownFleet:
         move = self.fleet.move(table)
         if move is None or move.state is not MoveState.FLIPPED or move.source == group:
             return ()
-        return tuple(each.url for each in awaited(self.fleet, move))
+        return tuple(each.url for each in self.fleet.awaited(move))
 
     def is_first(self, table: str, url: str) -> bool:
         """Whether a server is the owner of a table, or next to owners that are away."""

@@ -190,7 +190,7 @@ class Membership:
 
         Args:
             number: Of the move, one of ``current``'s fleet.
-            what: Name of a state, or ``strandline.fleet.moves.FAILED`` and the reason.
+            what: Name of a state, or ``strandline.fleet.moving.moves.FAILED`` and the reason.
         """
         if self._acks.get(number) != what:
             self._acks[number] = what

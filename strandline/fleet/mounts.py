@@ -7,7 +7,7 @@ above ``s3://lake/ab``. Links aren't followed, as clients don't know those of th
 
 A mount may place its tables in its own way: with other ``copies``, or ``depth`` 2, which spreads a
 huge table over its group. A ``Move`` is a mount that is about to be written, or was a moment ago
-(``strandline.fleet.moves``).
+(``strandline.fleet.moving.moves``).
 
 Source: Misra et al., *Scaling Distributed File Systems in Resource-Harvesting Datacenters*
 (DH-HDFS), section 3: the mount table of the state store. There a folder's rename or deletion
@@ -84,7 +84,7 @@ class Mount:
 
 
 class MoveState(enum.Enum):
-    """How far a move is; what happens in each state: ``strandline.fleet.moves``."""
+    """How far a move is; what happens in each state: ``strandline.fleet.moving.moves``."""
 
     PLANNED = enum.auto()
     WARMING = enum.auto()
@@ -92,6 +92,11 @@ class MoveState(enum.Enum):
     DROPPING = enum.auto()
     DONE = enum.auto()
     UNDONE = enum.auto()
+
+
+UNDOABLE: Final = (MoveState.PLANNED, MoveState.WARMING)
+"""States in which a move can be undone; later ones are finished."""
+OVER: Final = (MoveState.DONE, MoveState.UNDONE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from typing import Any, Final
 from executor_proxy.seat_ring import Layout
 from strandline.fleet.current import KnownFleet
 from strandline.fleet.mounts import MountTable, Move
-from strandline.fleet.moves import awaited
 from strandline.fleet.records import FleetRead
 from strandline.fleet.seats import Fleet, HeldSeat, Member
 from strandline.settings.fleet import DEFAULT_GROUP
@@ -138,7 +137,7 @@ def move_overview(fleet: Fleet, move: Move) -> dict[str, Any]:
         "destination": move.destination,
         "state": move.state.name,
         "began": dict(move.began),
-        "waits_for": [each.url for each in awaited(fleet, move)],
+        "waits_for": [each.url for each in fleet.awaited(move)],
         "why": move.why,
     }
 

@@ -41,7 +41,7 @@ from typing import Any, Final, TypeVar
 
 from executor_proxy.seat_ring import Layout
 from strandline.fleet.groups import Group, check_group, outer_roots
-from strandline.fleet.mounts import Mount, MountTable, Move, MoveState
+from strandline.fleet.mounts import OVER, Mount, MountTable, Move, MoveState
 from strandline.fleet.seats import Fleet, HeldSeat, Member
 from strandline.fleet.state.base import ABSENT, MAX_VALUE_BYTES, Op, Put, StateStore, Versioned
 from strandline.settings.fleet import DEFAULT_GROUP
@@ -489,7 +489,7 @@ def _move_of(key: str, number: str, value: bytes) -> Move:
     if not number.isdecimal() or str(int(number)) != number:
         raise FleetError(f"the record {key!r} is of no move; allowed: {MOVES}/NUMBER")
     move = _move_in(key, int(number), _object(key, value))
-    if move.state in (MoveState.DONE, MoveState.UNDONE):
+    if move.state in OVER:
         # The leader that ends a move deletes its record in the same write.
         raise FleetError(
             f"the record {key!r} has the state {move.state.name}; allowed: one of a move under way"

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from executor_proxy.seat_ring import DEFAULT, Layout
 from strandline.fleet.groups import AUTO, Group
 from strandline.fleet.joining import check_alike, group_by_rack, of_token
-from strandline.fleet.move_counts import MoveCounts
-from strandline.fleet.moves import next_move, step_ops
+from strandline.fleet.mounts import OVER, Move, MoveState
+from strandline.fleet.moving.moves import next_move, step_ops
 from strandline.fleet.records import (
     GROUPS_SCHEMA,
     FleetRead,
@@ -456,6 +457,57 @@ class Roster:
             logger.info("%s is %s%s", move, after.state.name, why)
             return True
         return False
+
+
+class MoveCounts:
+    """The moves of tables that a server has carried out as leader, and their times.
+
+    Each step of a move is counted by the leader that has written it, so the sum over the servers
+    of a fleet is that of its moves. A move that an operator undoes is counted by the leader that
+    misses it. Changed by one thread, ``status`` is for any.
+    """
+
+    def __init__(self) -> None:
+        self._reached: Counter[str] = Counter()
+        self._seconds: dict[str, float] = {}
+        self._under_way: frozenset[int] = frozenset()
+
+    def stepped(self, before: Move, after: Move, waited_s: float) -> None:
+        """Count a step that this server has written.
+
+        Args:
+            before: The move before it.
+            after: And after it.
+            waited_s: For how long this server has seen it in its former state.
+        """
+        self._reached[after.state.name] += 1
+        spent_s = self._seconds.get(before.state.name, 0.0)
+        self._seconds[before.state.name] = spent_s + waited_s
+        if after.state in OVER:
+            self._under_way -= {before.number}
+
+    def see(self, moves: Iterable[Move], ended: Callable[[], Iterable[Move]] | None) -> None:
+        """Notice the moves under way.
+
+        Args:
+            moves: All of them.
+            ended: Reads those that have ended; ``None``: this server doesn't lead.
+        """
+        now = frozenset(move.number for move in moves)
+        missed = self._under_way - now
+        if missed and ended is not None:
+            for move in ended():
+                if move.number in missed and move.state is MoveState.UNDONE:
+                    self._reached[move.state.name] += 1
+        self._under_way = now
+
+    def status(self) -> dict[str, dict[str, float]]:
+        """Return ``reached``: state → moves, and ``seconds``: state → how long they were in it."""
+        reached, seconds = dict(self._reached), dict(self._seconds)  # each in one step
+        return {
+            "reached": dict(sorted(reached.items())),
+            "seconds": {state: round(spent, 3) for state, spent in sorted(seconds.items())},
+        }
 
 
 def _all_gone(fleet: Fleet) -> bool:

@@ -20,9 +20,9 @@ While servers are cut off together, their former owner and the one that has its 
 call the same marker new. What that means is at docs/markers.md#in-a-fleet: Hudi's writers ignore
 the answer for base files, and create log files without overwriting.
 
-While tables move to another group (``strandline.fleet.moves``), their new owner holds creations
-until no server of the former group may create markers any more (``handed_over``), and those pass
-theirs on.
+While tables move to another group (``strandline.fleet.moving.moves``), their new owner holds
+creations until no server of the former group may create markers any more (``handed_over``), and
+those pass theirs on.
 
 Source: Misra et al., *Scaling Distributed File Systems in Resource-Harvesting Datacenters*
 (DH-HDFS), section 3.2: a router without heartbeats for T allows no accesses, after 2T its locks are

@@ -26,13 +26,15 @@ to replace a dead one, which works under it if it returns.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from executor_proxy.seat_ring import DEFAULT, Layout, Seat
 from strandline.fleet.groups import Group, upwards
-from strandline.fleet.mounts import MountTable, Move
+from strandline.fleet.mounts import UNDOABLE, MountTable, Move, MoveState
 from strandline.settings.fleet import DEFAULT_GROUP
+from timeline.errors import ConfigError
 
 SEAT_LASTS_S: Final = 600.0
 """How long a vacant seat is kept: the paper's time until a server counts as dead."""
@@ -61,7 +63,7 @@ class Member:
         has_group: Whether its record names its group. Members of earlier releases count as
             ``DEFAULT_GROUP``'s; while there is one, there is no other group.
         acks: What it has done for moves of tables: number of the move → what
-            (``strandline.fleet.moves``).
+            (``strandline.fleet.moving.moves``).
     """
 
     name: str
@@ -174,6 +176,42 @@ class Fleet:
         nearest = "" if mount is None else mount.prefix
         found = (m for m in self.moves if m.prefix in above and len(m.prefix) >= len(nearest))
         return next(found, None)
+
+    def with_seat(self, group: str) -> list[Member]:
+        """Return the living servers that hold a seat of a group, and aren't about to lose it."""
+        holders = {seat.holder for seat in self.seats if seat.group == group} - self.drained
+        return [each for each in self.members if each.name in holders]
+
+    def awaited(self, move: Move) -> tuple[Member, ...]:
+        """Return the living servers that haven't done yet what a move's state asks of them."""
+        state = move.state
+        if state in UNDOABLE:
+            servers = self.with_seat(move.destination)
+            # Requests would find no server otherwise.
+            unready = () if any(each.is_ready for each in servers) else tuple(servers)
+            if state is MoveState.PLANNED or unready:
+                return unready
+            concerned: Iterable[Member] = servers
+        elif move.has_flipped:
+            concerned = (each for each in self.members if each.group == move.source)
+        else:
+            return ()
+        # A server that joined again may have skipped a state.
+        done = {state.name, MoveState.DROPPING.name} if state is MoveState.FLIPPED else {state.name}
+        return tuple(each for each in concerned if dict(each.acks).get(move.number) not in done)
+
+    def mounts_after(self) -> MountTable:
+        """Return the mounts once the moves have flipped whose tables the destination takes now.
+
+        A move whose mount finds no room is left out: the leader undoes it when it is to flip.
+        """
+        mounts = self.mounts
+        for move in self.moves:
+            if move.state is MoveState.WARMING:
+                # All servers call this with each fleet that they read, and must go on.
+                with suppress(ConfigError):
+                    mounts = mounts.moving(move.mount)
+        return mounts
 
     @property
     def seated(self) -> frozenset[str]:

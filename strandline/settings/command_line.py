@@ -264,6 +264,7 @@ FLAGS: Final[tuple[Flag, ...]] = (
     Flag("--max-open-tables", (config.MAX_OPEN_TABLES,), "NUMBER"),
     Flag("--check-interval", (config.CHECK_INTERVAL,), "SECONDS"),
     Flag("--slow-sync", (config.SLOW_SYNC,), "SECONDS"),
+    Flag("--watch", (config.WATCH,), "SECONDS"),
     Flag("--keep-alive", (config.KEEP_ALIVE,), "SECONDS"),
     Flag("--drain", (DRAIN,), "SECONDS"),
     Flag("--stop-grace", (config.STOP_GRACE,), "SECONDS"),

@@ -183,6 +183,17 @@ SLOW_SYNC: Final = Setting(
     minimum=0,
     maximum=86400,
 )
+WATCH: Final = Setting(
+    "strandline.service.watch.secs",
+    0.0,
+    "Time after which a table's newest state is read again for requests to /v2, once for all who"
+    " watch the table; 0: 1 s on disks, 10 s on object stores. Commits that tell the service are"
+    " seen at once.",
+    "service",
+    unit="s",
+    minimum=0,
+    maximum=86400,
+)
 STOP_GRACE: Final = Setting(
     "strandline.service.stop.grace.secs",
     1.5,

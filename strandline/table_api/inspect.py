@@ -267,19 +267,8 @@ class Inspect:
 
         Cost: two lists, and a read of each plan.
         """
-        snapshot = self._snapshot()
-        planned = _planned(snapshot)
-        beats = {info.name: info.mtime_ms for info in self._meta.storage.list(HEARTBEAT_FOLDER)}
-        rows = [
-            {
-                **instant_row(instant, self._zone),
-                "file_groups": planned.get(instant.requested_time),
-                "heartbeat_at": _at(beats.get(instant.requested_time)),
-            }
-            for instant in snapshot.active
-            if not instant.is_completed
-        ]
-        return pa.Table.from_pylist(rows, PENDING_SCHEMA)  # without the other columns of a row
+        rows = pending_rows(self._snapshot(), self._meta.storage, self._zone)
+        return pa.Table.from_pylist(rows, PENDING_SCHEMA)
 
     def replaced(self) -> pa.Table:
         """Return the replaced file groups, with the columns of ``REPLACED_SCHEMA``.
@@ -394,6 +383,29 @@ class Inspect:
 
     def _time(self, text: str | None) -> datetime | None:
         return utc_time(text, self._zone)
+
+
+def pending_rows(snapshot: Snapshot, storage: Storage, zone: str) -> list[dict[str, Any]]:
+    """Return the rows of ``Inspect.pending``.
+
+    Args:
+        snapshot: The table.
+        storage: Its storage, where heartbeats are listed.
+        zone: Its time zone.
+    """
+    planned = _planned(snapshot)
+    beats = {info.name: info.mtime_ms for info in storage.list(HEARTBEAT_FOLDER)}
+    rows = (
+        {
+            **instant_row(instant, zone),
+            "file_groups": planned.get(instant.requested_time),
+            "heartbeat_at": _at(beats.get(instant.requested_time)),
+        }
+        for instant in snapshot.active
+        if not instant.is_completed
+    )
+    # Without the columns of completed instants.
+    return [{name: row[name] for name in PENDING_SCHEMA.names} for row in rows]
 
 
 def _planned(snapshot: Snapshot) -> Counter[str]:

@@ -111,7 +111,7 @@ def history_rows(entries: Iterable[Entry], zone: str) -> pa.Table:
         entries: The instants with their metadata.
         zone: See ``utc_time``.
     """
-    return pa.Table.from_pylist([_history_row(entry, zone) for entry in entries], HISTORY_SCHEMA)
+    return pa.Table.from_pylist([history_row(entry, zone) for entry in entries], HISTORY_SCHEMA)
 
 
 def file_rows(slices: Iterable[FileSlice], zone: str) -> pa.Table:
@@ -123,19 +123,20 @@ def file_rows(slices: Iterable[FileSlice], zone: str) -> pa.Table:
         slices: The slices.
         zone: See ``utc_time``.
     """
-    rows = [
-        {
-            "partition": found.partition,
-            "file_id": found.file_id,
-            "base_instant": found.base_instant,
-            "base_at": utc_time(found.base_instant, zone),
-            "path": found.base_file.path if found.base_file else None,
-            "size": found.base_file.size if found.base_file else None,
-            "log_paths": [log.path for log in reversed(found.log_files)],
-        }
-        for found in slices
-    ]
-    return pa.Table.from_pylist(rows, FILES_SCHEMA)
+    return pa.Table.from_pylist([file_row(found, zone) for found in slices], FILES_SCHEMA)
+
+
+def file_row(found: FileSlice, zone: str) -> dict[str, Any]:
+    """Return a slice's values by column name, for ``FILES_SCHEMA``."""
+    return {
+        "partition": found.partition,
+        "file_id": found.file_id,
+        "base_instant": found.base_instant,
+        "base_at": utc_time(found.base_instant, zone),
+        "path": found.base_file.path if found.base_file else None,
+        "size": found.base_file.size if found.base_file else None,
+        "log_paths": [log.path for log in reversed(found.log_files)],
+    }
 
 
 def partition_rows(newest: Mapping[str, Sequence[FileSlice]]) -> pa.Table:
@@ -160,7 +161,8 @@ def partition_rows(newest: Mapping[str, Sequence[FileSlice]]) -> pa.Table:
     return pa.Table.from_pylist(rows, PARTITIONS_SCHEMA)
 
 
-def _history_row(entry: Entry, zone: str) -> dict[str, Any]:
+def history_row(entry: Entry, zone: str) -> dict[str, Any]:
+    """Return an instant's values by column name, for ``HISTORY_SCHEMA``; nulls are left out."""
     metadata = entry.metadata
     row = {**instant_row(entry.instant, zone), "archived": entry.archived}
     commit = entry.commit

@@ -26,8 +26,7 @@ from typing import Final
 from executor_proxy.seat_ring import Layout, Seat, owners
 from fsview.wire.marker_form import CREATE_MARKER
 from strandline.fleet.changes import await_move, plan_move
-from strandline.fleet.mounts import Move, MoveState
-from strandline.fleet.moves import OVER
+from strandline.fleet.mounts import OVER, Move, MoveState
 from strandline.fleet.records import read_fleet
 from strandline.fleet.state.base import StateStore
 from strandline.fleet.state.url import open_state

@@ -22,6 +22,7 @@ from strandline.fleet.forward import Forwarder
 from strandline.server.api.metrics import families
 from strandline.server.process.composition_root import Parts
 from strandline.server.process.options import PartsOptions
+from strandline.server.rest.operation import OPENAPI, OPERATIONS
 from strandline.settings.command_line import SERVE_SETTINGS
 from strandline.settings.setting import Setting
 from strandline.write.options.client_options import ALIASES, WRITER_SETTINGS
@@ -123,6 +124,15 @@ OTHER_ROUTES = {
     ),
     "POST /v1/hoodie/instantstate/refresh": "`instantstatedirpath`: list them again",
 }
+REST_HEAD = """
+### `/v2`
+
+For people and tools ([operating.md](operating.md#looking-inside)): GET, without a timeline hash.
+Answers are JSON; rows also come as an Arrow stream, if `Accept` names
+`application/vnd.apache.arrow.stream`. Parameters that must be given are in bold type. A bad request
+gets a JSON object with `status`, `code`, `error`, and where it helps `parameter`, `value`,
+`allowed` and `hint`.
+"""
 
 
 METRICS_HEAD = """
@@ -272,6 +282,24 @@ def _routes() -> Iterator[str]:
         ("route", "parameters, and what it does"),
         ((f"`{route}`", what) for route, what in OTHER_ROUTES.items()),
     )
+    yield REST_HEAD
+    rest = [(f"`GET {OPENAPI}`", "", "", "OpenAPI 3.1 document of these routes")]
+    for each in OPERATIONS:
+        names = (f"**`{p.name}`**" if p.required else f"`{p.name}`" for p in each.parameters)
+        columns = ", ".join(f"`{column.name}`" for column in each.columns)
+        rest.append((f"`GET {each.path}`", ", ".join(names), columns, each.doc))
+    yield _table(("route", "parameters", "columns of its rows", "what it answers"), rest) + "\n"
+    known = {p.name: p for each in OPERATIONS for p in each.parameters}
+    rows = [
+        (
+            f"`{name}`",
+            "" if p.default in (None, "") else f"`{str(p.default).lower()}`",
+            p.allowed,
+            p.doc,
+        )
+        for name, p in sorted(known.items())
+    ]
+    yield _table(("parameter", "default", "allowed", "what it means"), rows)
 
 
 def metrics() -> list[Metric]:

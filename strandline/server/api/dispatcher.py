@@ -7,6 +7,8 @@ A row of the table is a method, a path and a handler. There are three ways to ru
 * on a thread, shared fairly among tables: the other routes of views, markers and writers;
 * on a thread, for paths below ``PAGES``: a Flask app behind a WSGI bridge, for people.
 
+Requests below ``/v2`` go to ``strandline.server.rest``, whatever their method.
+
 A client may bound its wait for a view route (``strandline.server.api.late_answers``).
 
 A route that exists only for another method gets 404, as from Hudi's server.
@@ -39,7 +41,7 @@ from strandline.server.http.reply import (
     pretty,
     success,
 )
-from strandline.server.http.request import Request
+from strandline.server.http.request import V2, Request
 from strandline.server.log_format import of_request
 from strandline.server.table_threads import TableThreads
 from timeline.errors import InputError, StrandlineError
@@ -52,6 +54,8 @@ RouteRow = tuple[str, str, Handler]
 """Method, path, handler; the path also counts with, or without, a slash at the end."""
 LoopRow = tuple[str, str, Callable[[Request], Awaitable[Reply]]]
 """A row whose handler runs on the server's loop."""
+Rest = Callable[[TableThreads, Request], Awaitable[Reply]]
+"""Answers a request on the loop, and has threads run what may wait."""
 
 
 def required(params: Mapping[str, str], name: str) -> str:
@@ -101,6 +105,7 @@ class Dispatcher:
         late_answers: LateAnswers,
         *,
         gzip: bool = True,
+        rest: Rest | None = None,
     ) -> None:
         """Make a dispatcher.
 
@@ -110,7 +115,9 @@ class Dispatcher:
             pages: Handler of all paths below ``PAGES``, on a thread.
             late_answers: Answers clients that bound their wait.
             gzip: Whether long bodies are compressed for clients that accept it.
+            rest: Answers all paths below ``/v2``.
         """
+        self._rest = rest
         self._on_loop = _table(on_loop)
         self._on_threads = _table(on_threads)
         self._pages = pages
@@ -129,6 +136,8 @@ class Dispatcher:
             threads: Run handlers that may wait for storage.
             request: An admitted request.
         """
+        if self._rest is not None and (request.path == V2 or request.path.startswith(f"{V2}/")):
+            return await self._rest(threads, request)
         # The exchange drops the body of a reply to HEAD.
         route = "GET" if request.method == "HEAD" else request.method, request.path
         if (on_loop := self._on_loop.get(route)) is not None:

@@ -5,6 +5,7 @@ look-ups at a client's timeline        answered by the owner or any copy
 other requests to a view               by the owner; the server that answers syncs first
 markers                                by the owner, which keeps them; else by the next copy
 Flink's instant states                 by the owner; else by the next copy, which lists first
+``/v2`` of a table                     by the owner; else by the next copy
 everything else                        by the server that received the request
 =====================================  =========================================================
 
@@ -67,6 +68,8 @@ from strandline.server.http.reply import TEXT, Reply, failure_of
 from strandline.server.http.request import (
     INSTANT_STATES,
     REQUEST_ID,
+    V2,
+    WATCH,
     Application,
     Request,
     unquoted,
@@ -95,7 +98,7 @@ _TOLD: Final = TOLD.encode("ascii")
 _EPOCH: Final = EPOCH.encode("ascii")
 _UNSURE: Final = UNSURE.encode("ascii")
 _WAIT: Final = WAIT_HEADER.lower().encode("ascii")
-_PASSED: Final = (b"accept", b"accept-encoding", _WAIT, REQUEST_ID)
+_PASSED: Final = (b"accept", b"accept-encoding", b"if-none-match", _WAIT, REQUEST_ID)
 """Headers that an answer depends on, and the one that every server's log has."""
 _SYNC: Final = BY_NAME["sync"]
 
@@ -178,7 +181,11 @@ class _Asked:
     def of(cls, request: Request) -> _Asked | None:
         """Return what a request asks; ``None``: it has no owner."""
         method = "GET" if request.method == "HEAD" else request.method
-        kind = _KINDS.get((method, request.path.rstrip("/")))
+        path = request.path.rstrip("/")
+        kind = _KINDS.get((method, path))
+        # Watchers of a table share one watch at its owner.
+        if kind is None and path.startswith(f"{V2}/") and path != WATCH and method == "GET":
+            kind = _Kind()
         base_path = request.table
         table = None if kind is None else _table_text(base_path)
         if kind is None or table is None:

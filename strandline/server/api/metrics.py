@@ -29,8 +29,7 @@ from prometheus_client.metrics_core import (
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from fsview.metrics import BOUNDS_S, Labels, Latency
-from strandline.fleet.mounts import MoveState
-from strandline.fleet.moves import OVER
+from strandline.fleet.mounts import OVER, MoveState
 from strandline.server.http.reply import Reply
 from strandline.server.http.request import Request
 

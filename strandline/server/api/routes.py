@@ -23,7 +23,7 @@ from fsview.wire.param import BASE_PATH
 from fsview.wire.route import Route
 from fsview.wire.routes import BY_NAME, ROUTES
 from strandline.fleet.current import CurrentFleet
-from strandline.fleet.neighbours import RECORD, TABLES
+from strandline.fleet.moving.neighbours import RECORD, TABLES
 from strandline.fleet.safe_mode import RENEWED, Renewed
 from strandline.server.api.dispatcher import LoopRow, RouteRow, json_body, required, shown
 from strandline.server.api.instant_states import InstantStates

@@ -174,14 +174,14 @@ class Accepted(NamedTuple):
 @lru_cache(maxsize=64)
 def accepted(accept_encoding: bytes, accept: bytes) -> Accepted:
     """Return what the headers ``Accept-Encoding`` and ``Accept`` admit."""
-    return Accepted(_admits_gzip(accept_encoding), _admits_columns(accept))
+    return Accepted(_admits_gzip(accept_encoding), names_type(accept.decode("latin-1"), COLUMNS))
 
 
-def _admits_columns(accept: bytes) -> bool:
-    """Whether ``Accept`` names the media type itself, not by ``*``, with a weight above 0."""
-    for part in accept.decode("latin-1").lower().split(","):
+def names_type(accept: str, wanted: str) -> bool:
+    """Whether ``Accept`` names a media type itself, not by ``*``, with a weight above 0."""
+    for part in accept.lower().split(","):
         media_type, *parameters = (word.strip() for word in part.split(";"))
-        if media_type == COLUMNS:
+        if media_type == wanted:
             return not any(map(_NO_WEIGHT.fullmatch, parameters))
     return False
 

@@ -38,7 +38,7 @@ from fsview.wire.lookup_form import LOOKUP_PATH
 from fsview.wire.marker_form import MARKER_DIRECTORY, MARKERS
 from fsview.wire.param import BASE_PATH, REQUEST_ID_HEADER
 from fsview.wire.routes import PREFIX
-from strandline.fleet.neighbours import RECORD
+from strandline.fleet.moving.neighbours import RECORD
 from strandline.server.http.authorization import Admission, AdmittedClient, Right, right_for
 from strandline.server.http.limits import PARAMETERS
 from strandline.server.http.reply import SUCCESS, Accepted, Reply, accepted
@@ -86,12 +86,19 @@ _unescaped_again = lru_cache(maxsize=4096)(_unescaped)
 INSTANT_STATES: Final = "/v1/hoodie/instantstate"
 STATES_DIRECTORY: Final = "instantstatedirpath"
 
+V2: Final = "/v2"
+"""Where ``strandline.server.rest`` begins."""
+WATCH: Final = f"{V2}/watch"
+TABLE: Final = "table"
+"""Parameter of ``/v2`` with a table's base path."""
+
 _NAMED_BY: Final[Mapping[str, str]] = {
     f"{PREFIX}/": BASE_PATH,
     LOOKUP_PATH: BASE_PATH,
     f"{MARKERS}/": MARKER_DIRECTORY,
     f"{INSTANT_STATES}/": STATES_DIRECTORY,
     RECORD: BASE_PATH,
+    f"{V2}/": TABLE,
 }
 """Prefix of a path → the parameter with the table's base path, or with a directory below it."""
 
@@ -132,7 +139,7 @@ def _base_path(parameter: str, value: bytes) -> str:
     if len(value) > _VALUE_BYTES:
         return NO_TABLE
     base_path = unquoted(value)
-    if parameter != BASE_PATH:
+    if parameter not in (BASE_PATH, TABLE):
         # The meta folder itself is a valid directory, too.
         below = f"{base_path.rstrip('/')}/"
         base_path = below.rpartition(f"/{META_FOLDER}/")[0]

@@ -177,6 +177,7 @@ class ServiceServer:
         if started is not None:
             started()
         await ending.wait()
+        parts.end_watches()
         # Before the registry ends its connections, so that clients open no new ones meanwhile.
         for listener, _ in ends:
             listener.close()

@@ -59,6 +59,7 @@ from strandline.server.lookup.ready_answer import HotCount, HotPath
 from strandline.server.lookup.sampling_check import SamplingCheck
 from strandline.server.marker.registry import MarkerService
 from strandline.server.process.options import PartsOptions
+from strandline.server.rest.endpoint import RestEndpoint
 from strandline.server.table_load import READY_CPU_S, TableLoads
 from strandline.server.table_threads import TableThreads
 from strandline.version import __version__
@@ -73,6 +74,10 @@ GIVEN_AWAY_S: Final = 60.0
 """How long a server of a fleet keeps a table open after it has lost the table's seat."""
 HANGS_S: Final = 10.0
 """A table is named in metrics if a call to its storage has taken so long, even if none is open."""
+WATCH_DISK_S: Final = 1.0
+"""Seconds between two looks at a table on a disk for its watchers."""
+WATCH_STORE_S: Final = 10.0
+"""The same on an object store, where each look costs money."""
 _LOOKS: Final = 12
 """Interval of the search for such tables."""
 
@@ -172,6 +177,17 @@ class Parts:
         self._fleet = fleet
         # Requests for bucket starts name no table, so all servers of a fleet compute the same.
         partitioner = RemotePartitioner(MOST_BYTES if forwarder is None else 0)
+        self.rest = RestEndpoint(
+            self.views,
+            self.metrics,
+            self.answers.cache,
+            self.scrape,
+            self._clock,
+            watch_s=partial(_watch_s, options.watch_s),
+            forwarder=forwarder,
+            current=current,
+            gzip=options.gzip,
+        )
         self.dispatcher = Dispatcher(
             (
                 ("GET", GREETING, greeting),
@@ -193,8 +209,9 @@ class Parts:
             partial(reply_of, pages),
             self.late_answers,
             gzip=options.gzip,
+            rest=self.rest.answer,
         )
-        self.routes = self.dispatcher.routes | page_routes(pages)
+        self.routes = self.dispatcher.routes | page_routes(pages) | self.rest.routes
         paths = {path.rstrip("/") or path for _, path in self.routes}
         self.refusals = Refusals(self._clock, paths, self._count_refusal)
         named = {route.path.rstrip("/"): route.name for route in ROUTES}
@@ -229,6 +246,10 @@ class Parts:
             return failure(HTTPStatus.NOT_FOUND, NOT_FOUND, request.accept)
 
         return of_metrics
+
+    def end_watches(self) -> None:
+        """Answer the requests that wait for a change; on the server's loop."""
+        self.rest.watches.end()
 
     def hang_up(self) -> None:
         """End the connections to other servers; on the server's loop."""
@@ -501,3 +522,8 @@ class Parts:
             labels = {"table": str(table.table_id), "route": route, "way": "ready"}
             self.metrics.add(REQUESTS, count, **labels)
         self._counted = counted
+
+
+def _watch_s(given_s: float, table_id: TableId) -> float:
+    """Return the seconds between two looks at a table for its watchers."""
+    return given_s or (WATCH_DISK_S if table_id.family == "file" else WATCH_STORE_S)

@@ -11,15 +11,15 @@ from executor_proxy.seat_ring import Layout
 from fsview.view_manager import ViewManager
 from strandline.fleet.forward import Forwarder
 from strandline.fleet.groups import AUTO, check_group
-from strandline.fleet.handover import Forget, Handover
 from strandline.fleet.leader_upkeep import LeaderUpkeep
 from strandline.fleet.membership import Membership
-from strandline.fleet.neighbours import Neighbours
+from strandline.fleet.moving.handover import Forget, Handover
+from strandline.fleet.moving.neighbours import Neighbours
+from strandline.fleet.moving.warming import BOUND_S, Warming
 from strandline.fleet.overview import move_overview
 from strandline.fleet.records import Load
 from strandline.fleet.seats import Fleet
 from strandline.fleet.state.url import StateUrl, open_state
-from strandline.fleet.warming import BOUND_S, Warming
 from strandline.settings.fleet import (
     ADVERTISE,
     CA,

@@ -32,6 +32,7 @@ class PartsOptions:
         retained_snapshots: How many snapshots of each table are kept for clients that are behind.
         check_interval_s: Between two sampling checks; 0: none.
         slow_sync_s: From which on a sync is logged; 0: none is.
+        watch_s: Between two looks at a table that is watched; 0: by where it is.
         conflicts: How early conflicts of writers are detected.
         shown: Settings for the status.
         admit_networks: Networks that need no token, see ``strandline.server.http.authorization``.
@@ -52,6 +53,7 @@ class PartsOptions:
     retained_snapshots: int = config.RETAINED_SNAPSHOTS.field()
     check_interval_s: float = config.CHECK_INTERVAL.field()
     slow_sync_s: float = config.SLOW_SYNC.field()
+    watch_s: float = config.WATCH.field()
     conflicts: ConflictOptions = field(default_factory=ConflictOptions)
     shown: Mapping[str, Any] = field(default_factory=dict, repr=False)
     admit_networks: str = config.ADMIT_NETWORKS.field()

@@ -18,9 +18,9 @@ from fsview.table_view import TableView
 from fsview.view_manager import StorageOpener, ViewManager
 from fsview.wire.routes import BY_NAME
 from strandline.fleet.current import CurrentFleet
-from strandline.fleet.neighbours import RECORD, TABLES, Neighbours
+from strandline.fleet.moving.neighbours import RECORD, TABLES, Neighbours
+from strandline.fleet.moving.warming import Warming
 from strandline.fleet.seats import Fleet, HeldSeat, Member
-from strandline.fleet.warming import Warming
 from tests.kit.concurrency.patience import PATIENCE_S
 from tests.kit.servers.live_service import TOKEN, known
 from tests.kit.tables.rebuilt import differences_from_rebuilt

@@ -14,7 +14,7 @@ from fsview.wire.routes import BY_NAME
 from strandline.fleet.forward import EPOCH, FORWARDED
 from strandline.fleet.groups import Group
 from strandline.fleet.mounts import Mount, MountTable, Move, MoveState
-from strandline.fleet.neighbours import TABLES
+from strandline.fleet.moving.neighbours import TABLES
 from strandline.fleet.seats import Fleet, HeldSeat, Member
 from tests.kit.concurrency.patience import PATIENCE_S, pause
 from tests.kit.servers.live_service import Answered, known

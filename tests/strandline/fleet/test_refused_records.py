@@ -13,7 +13,7 @@ import pytest
 from fsview.record.rows import SNAPSHOT
 from fsview.store.stores import Stores
 from fsview.table_view import TableView
-from strandline.fleet.neighbours import MAX_TABLES_BYTES, RECORD, TABLES, Neighbours
+from strandline.fleet.moving.neighbours import MAX_TABLES_BYTES, RECORD, TABLES, Neighbours
 from tests.executor_proxy.scripted_server import Hang, Raw, Reply, Request, Script, ScriptedServer
 from tests.kit.concurrency.patience import PATIENCE_S
 from tests.kit.servers.live_service import TOKEN

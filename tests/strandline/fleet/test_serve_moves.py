@@ -17,7 +17,7 @@ from fsview.wire.routes import BY_NAME
 from strandline.__main__ import main
 from strandline.fleet.changes import await_move, plan_move
 from strandline.fleet.mounts import Move, MoveState
-from strandline.fleet.neighbours import TABLES as TABLES_PATH
+from strandline.fleet.moving.neighbours import TABLES as TABLES_PATH
 from strandline.fleet.records import read_fleet
 from strandline.fleet.state.base import StateStore
 from strandline.fleet.state.url import open_state

@@ -3,26 +3,46 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from contextlib import closing
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from fsview.local_view import open_view
+from fsview.model.file_group import LogFile
 from fsview.model.file_name import parse_log_file
 from strandline.read.instants import Archive, CommittedInstants, NeededBytes
+from strandline.read.logs.block_order import PlacedBlock
+from strandline.read.logs.log_blocks import LogReader
+from strandline.records.file import log_file_writer
+from strandline.records.file.log_file_writer import LogBlockWriter, LogFileSettings
+from strandline.records.meta_fields import with_meta_fields
 from tests.kit.formats.hfile import log_block
 from tests.kit.formats.log_files import delete_block, rollback_block
 from tests.kit.tables import golden
 from tests.strandline.read.logs.log_table import (
+    AVRO,
     LATEST,
+    SCHEMA,
     VERSIONS,
     based,
     block_of,
     read,
     row,
+    sliced,
     values,
 )
-from timeline.encoding.log_block import AVRO_DATA, COMMAND, INSTANT_TIME, LogBlock, scan_blocks
+from timeline.encoding.delete_block import DeletedRecord
+from timeline.encoding.log_block import (
+    AVRO_DATA,
+    COMMAND,
+    INSTANT_TIME,
+    LogBlock,
+    block_bytes,
+    scan_blocks,
+)
 from timeline.errors import CorruptMetadataError
 from timeline.instant import DELTA_COMMIT, ROLLBACK
 from timeline.meta_client import TableMetaClient
@@ -59,7 +79,7 @@ def test_a_torn_end_that_no_completed_instant_needs_is_skipped(version, caplog):
     table = based(version)
     log = table.rows_log(row("a", 2, "new"))
     size = len(log.data)
-    for length in range(0, len(FIRST), 31):
+    for length in (0, 1, 20, len(FIRST) - 1):
         table.storage.replace(log.path, log.data + FIRST[:length])
         caplog.clear()
         with caplog.at_level(logging.WARNING):
@@ -67,6 +87,77 @@ def test_a_torn_end_that_no_completed_instant_needs_is_skipped(version, caplog):
         assert logs.counts.torn_blocks == len(caplog.messages) == (length > 0)
         assert all(f"skipped bytes {size} to {size + length}" in one for one in caplog.messages)
         assert values(table.storage) == {"a": "new", "b": "base", "c": "base"}
+
+
+def written(time: str, form: str, *, deletes: bool = False) -> bytes:
+    """Return a block as our writer makes it, of a row or of a delete."""
+    writer = LogBlockWriter(time, AVRO, LogFileSettings(data_format=form))
+    rows = pa.Table.from_pylist([row("a", 9, "dead")], with_meta_fields(SCHEMA))
+    ended = [] if deletes else list(writer.add(rows))
+    (block,) = [*ended, *writer.end([DeletedRecord("a", ())] if deletes else [], "p")]
+    return block.data
+
+
+LAST_BLOCKS = {
+    "rows as Avro": lambda time, _: written(time, log_file_writer.AVRO),
+    "rows as Parquet": lambda time, _: written(time, log_file_writer.PARQUET),
+    "deletes": lambda time, _: written(time, log_file_writer.AVRO, deletes=True),
+    "a command": rollback_block,
+}
+"""What a writer that dies was writing, from its time and that of the commit before."""
+
+
+class Appended:
+    """Says that commits wrote all of their own logs, and of one log the bytes from an offset."""
+
+    names_writers = False
+
+    def __init__(self, log: str, begin: int, size: int) -> None:
+        self._log, self._appended, self._whole = log, (begin, size), (0, 1 << 30)
+
+    def within(self, log: LogFile, begin: int, end: int | None) -> tuple[int, int] | None:
+        first, after = self._appended if log.path == self._log else self._whole
+        return (first, after) if after > begin and (end is None or first < end) else None
+
+
+@pytest.mark.property
+@pytest.mark.parametrize("version", [6, 9])
+@pytest.mark.parametrize("kind", LAST_BLOCKS)
+def test_a_block_that_a_dead_writer_cut_at_any_byte_counts_for_nobody(version, kind):
+    """The next writer's block follows in a log of its own; in version 6, on HDFS, in the same."""
+    table = based(version)
+    done = table.rows_log(row("a", 2, "new"))
+    torn = table.log(lambda t: LAST_BLOCKS[kind](t, done.instant.requested_time), complete=False)
+    follows = table.rows_log(row("b", 2, "next"))
+    # From version 8 on the view leaves the log out; here it is read nevertheless.
+    logs = [log_of(one.path) for one in (done, torn, follows)]
+    _, reader = sliced(table.storage)
+    both, cuts = [done.data, follows.data], range(len(torn.data))
+    for length in cuts:
+        table.storage.replace(torn.path, torn.data[:length])
+        assert whole(reader.blocks(logs)) == both, length
+    assert reader.counts.torn_blocks == len(cuts) > 80
+    committed = CommittedInstants(table.meta.active_timeline(), Archive(table.meta))
+    for length in cuts if version == 6 else ():
+        data = torn.data[:length] + follows.data
+        table.storage.replace(torn.path, data)
+        recorded: Any = Appended(torn.path, length, len(data))
+        reader = LogReader(table.storage, committed, recorded)
+        assert whole(reader.blocks(logs[:2])) == both, length
+        assert reader.counts.torn_blocks == (length > 0)
+
+
+def log_of(path: str) -> LogFile:
+    """Return a log by its path, as a view does."""
+    partition, _, name = path.rpartition("/")
+    found = parse_log_file(partition, name, 0, 0)
+    assert found is not None
+    return found
+
+
+def whole(blocks: Iterable[PlacedBlock]) -> list[bytes]:
+    """Return blocks with their headers, as they were written."""
+    return [block_bytes(b.block.kind, b.block.header, b.block.content) for b in blocks]
 
 
 @VERSIONS
@@ -165,8 +256,7 @@ def test_the_sizes_of_logs_of_archived_instants_are_in_the_archive(tmp_path):
                 sizes |= {stat.path: stat.file_size_in_bytes for stat in stats if stat.log_files}
     assert len(sizes) > 10
     for path, size in sizes.items():
-        log = parse_log_file("p", path.rpartition("/")[2], 0, 0)
-        assert log is not None
+        log = log_of(f"p/{path.rpartition('/')[2]}")
         assert needed.within(log, size - 1, size) == (0, size)
         assert needed.within(log, size, None) is None
 

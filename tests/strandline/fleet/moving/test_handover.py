@@ -12,8 +12,8 @@ import pytest
 from fsview.table_view import TableView
 from fsview.view_manager import ViewManager
 from strandline.fleet.current import CurrentFleet
-from strandline.fleet.handover import Handover
 from strandline.fleet.mounts import Mount, MountTable, Move, MoveState
+from strandline.fleet.moving.handover import Handover
 from strandline.fleet.seats import Fleet, HeldSeat, Member
 from tests.kit.concurrency.patience import PATIENCE_S
 from tests.kit.tables.small_table import SmallTable

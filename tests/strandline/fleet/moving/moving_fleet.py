@@ -23,9 +23,9 @@ from executor_proxy.seat_ring import Layout
 from fsview.table_view import TableView
 from fsview.view_manager import ViewManager
 from strandline.fleet.current import CurrentFleet, KnownFleet
-from strandline.fleet.handover import Handover
 from strandline.fleet.mounts import MoveState
-from strandline.fleet.moves import FAILED
+from strandline.fleet.moving.handover import Handover
+from strandline.fleet.moving.moves import FAILED
 from strandline.fleet.records import read_fleet
 from strandline.fleet.roster import DEAD_S, Roster
 from strandline.fleet.seats import once_ready

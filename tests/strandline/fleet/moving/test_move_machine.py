@@ -22,7 +22,7 @@ from strandline.fleet.records import read_fleet, read_moved
 from strandline.fleet.roster import DEAD_S
 from strandline.fleet.state.base import Op, Put
 from tests.strandline.fleet.memory_state import MemoryState
-from tests.strandline.fleet.moving_fleet import SURE_S, TABLES, Lake, Server
+from tests.strandline.fleet.moving.moving_fleet import SURE_S, TABLES, Lake, Server
 from timeline.errors import ConfigError
 
 servers = st.integers(0, 4)

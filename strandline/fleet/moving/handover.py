@@ -1,4 +1,4 @@
-"""``Handover``: a server lets go of tables that move to another group (``strandline.fleet.moves``).
+"""``Handover``: a server closes the tables that have moved to another group.
 
 Once the move has flipped, this server passes creations of markers on to the tables' new owners. It
 acknowledges that when those have ended that began before, as the new owners create none until then.

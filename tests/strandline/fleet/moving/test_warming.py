@@ -22,10 +22,10 @@ from fsview.table_view import TableView
 from fsview.view_manager import ViewManager
 from strandline.fleet.current import CurrentFleet, KnownFleet
 from strandline.fleet.mounts import Mount, MountTable, Move, MoveState
-from strandline.fleet.moves import FAILED
-from strandline.fleet.neighbours import RECORD, TABLES, Neighbours
+from strandline.fleet.moving.moves import FAILED
+from strandline.fleet.moving.neighbours import RECORD, TABLES, Neighbours
+from strandline.fleet.moving.warming import AT_ONCE, Wanted, Warming, fetches, wanted
 from strandline.fleet.seats import Fleet, HeldSeat, Member
-from strandline.fleet.warming import AT_ONCE, Wanted, Warming, fetches, wanted
 from tests.fsview.shared_work import wait_until
 from tests.kit.concurrency.manual_clock import ManualClock
 from tests.kit.concurrency.patience import PATIENCE_S

@@ -29,12 +29,10 @@ Source: Misra et al., *Scaling Distributed File Systems in Resource-Harvesting D
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
-from strandline.fleet.mounts import MountTable, Move, MoveState
+from strandline.fleet.mounts import OVER, UNDOABLE, Move, MoveState
 from strandline.fleet.records import (
     MOVED,
     FleetRead,
@@ -45,9 +43,8 @@ from strandline.fleet.records import (
     moved_bytes,
     next_epoch,
 )
-from strandline.fleet.seats import Fleet, Member
+from strandline.fleet.seats import Fleet
 from strandline.fleet.state.base import Check, Delete, Op, Put
-from timeline.errors import ConfigError
 
 WARM_LASTS_S: Final = 3600.0
 """How long the destination may take records, before a move is undone."""
@@ -63,9 +60,6 @@ _NEXT: Final = {
     MoveState.FLIPPED: MoveState.DROPPING,
     MoveState.DROPPING: MoveState.DONE,
 }
-UNDOABLE: Final = (MoveState.PLANNED, MoveState.WARMING)
-"""States in which a move can be undone; later ones are finished."""
-OVER: Final = (MoveState.DONE, MoveState.UNDONE)
 
 
 def next_move(
@@ -85,7 +79,7 @@ def next_move(
         why = mounted or _why_undone(fleet, move, mover, waited_s)
         if why is not None:
             return undone(move, why, now_ms)
-    if awaited(fleet, move):
+    if fleet.awaited(move):
         return move
     entered = move.entering(_NEXT[move.state], now_ms)
     return replace(entered, mover=mover) if move.state is MoveState.PLANNED else entered
@@ -94,39 +88,6 @@ def next_move(
 def undone(move: Move, why: str, now_ms: int) -> Move:
     """Return a move that has ended without effect."""
     return move.entering(MoveState.UNDONE, now_ms, why[:MOST_WHY])
-
-
-def awaited(fleet: Fleet, move: Move) -> tuple[Member, ...]:
-    """Return the living servers that haven't done yet what a move's state asks of them."""
-    state = move.state
-    if state in UNDOABLE:
-        servers = _with_seat(fleet, move.destination)
-        # Requests would find no server otherwise.
-        unready = () if any(each.is_ready for each in servers) else tuple(servers)
-        if state is MoveState.PLANNED or unready:
-            return unready
-        concerned: Iterable[Member] = servers
-    elif move.has_flipped:
-        concerned = (each for each in fleet.members if each.group == move.source)
-    else:
-        return ()
-    # A server that joined again may have skipped a state.
-    done = {state.name, MoveState.DROPPING.name} if state is MoveState.FLIPPED else {state.name}
-    return tuple(each for each in concerned if dict(each.acks).get(move.number) not in done)
-
-
-def mounts_after(fleet: Fleet) -> MountTable:
-    """Return the mounts once the moves have flipped whose tables the destination takes now.
-
-    A move whose mount finds no room is left out: the leader undoes it when it is to flip.
-    """
-    mounts = fleet.mounts
-    for move in fleet.moves:
-        if move.state is MoveState.WARMING:
-            # All servers call this with each fleet that they read, and must go on.
-            with suppress(ConfigError):
-                mounts = mounts.moving(move.mount)
-    return mounts
 
 
 def step_ops(
@@ -157,13 +118,8 @@ def step_ops(
     return entry, roots, *mounting(found, found.fleet.mounts.moving(after.mount))
 
 
-def _with_seat(fleet: Fleet, group: str) -> list[Member]:
-    holders = {seat.holder for seat in fleet.seats if seat.group == group} - fleet.drained
-    return [each for each in fleet.members if each.name in holders]
-
-
 def _why_undone(fleet: Fleet, move: Move, mover: str, waited_s: float) -> str | None:
-    servers, group = _with_seat(fleet, move.destination), fleet.group(move.destination)
+    servers, group = fleet.with_seat(move.destination), fleet.group(move.destination)
     if not servers:
         return f"the group {move.destination} has no server"
     if group is None or not group.has_room_for(move.prefix):

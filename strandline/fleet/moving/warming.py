@@ -8,10 +8,10 @@ is asked, and in the end the table is loaded from storage. A record in the serve
 precedence.
 
 When seats or mounts change later, tables that come to the server are fetched in the same way, while
-it answers. Those that a move brings (``strandline.fleet.moves``) are fetched, and read up to the
-newest instant on storage, before a mount gives them to the server. As long as a living server of
-the source doesn't list its tables, the server asks again. Each move has a thread for that: a table
-whose storage hangs holds up neither the other moves nor the tables of the server's seat.
+it answers. Those that a move brings (``strandline.fleet.moving.moves``) are fetched, and read up to
+the newest instant on storage, before a mount gives them to the server. As long as a living server
+of the source doesn't list its tables, the server asks again. Each move has a thread for that: a
+table whose storage hangs holds up neither the other moves nor the tables of the server's seat.
 
 Source: Dev and Patgiri, *Dr. Hadoop* (DCMS), section 4.3: a joining node copies its neighbour's
 hashtable before it takes part.
@@ -31,8 +31,8 @@ from fsview.table_view import TableView
 from fsview.view_manager import ViewManager
 from strandline.fleet.current import CurrentFleet, KnownFleet
 from strandline.fleet.mounts import MoveState
-from strandline.fleet.moves import FAILED, MOST_WHY
-from strandline.fleet.neighbours import Neighbours
+from strandline.fleet.moving.moves import FAILED, MOST_WHY
+from strandline.fleet.moving.neighbours import Neighbours
 from strandline.fleet.seats import once_ready
 from timeline.clock import Clock, SystemClock
 from timeline.errors import (

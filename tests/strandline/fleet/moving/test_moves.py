@@ -17,7 +17,7 @@ from strandline.fleet.changes import (
 )
 from strandline.fleet.current import Creations
 from strandline.fleet.mounts import MAX_MOUNTS, Mount, MountTable, Move, MoveState
-from strandline.fleet.moves import FAILED, MOST_MOVES, WARM_LASTS_S, awaited, mounts_after
+from strandline.fleet.moving.moves import FAILED, MOST_MOVES, WARM_LASTS_S
 from strandline.fleet.records import (
     MOST_MOVED,
     MOUNTS,
@@ -34,7 +34,7 @@ from strandline.fleet.records import (
 )
 from strandline.fleet.seats import Fleet, HeldSeat, Member
 from strandline.fleet.state.base import Op, Put
-from tests.strandline.fleet.moving_fleet import Lake, Server
+from tests.strandline.fleet.moving.moving_fleet import Lake, Server
 from timeline.errors import ConfigError, FleetError
 
 HOT = "file:///lake/hot"
@@ -211,7 +211,7 @@ def test_a_table_keeps_how_a_mount_above_it_places_it(servers: Servers) -> None:
 def test_a_mount_without_room_has_no_server_stop(servers: Servers) -> None:
     full = MountTable(tuple(Mount(f"file:///lake/{n}", "default") for n in range(MAX_MOUNTS)))
     move = Move(1, Mount.of("/lake/hot/t", "hot"), "default", MoveState.WARMING)
-    assert mounts_after(Fleet(mounts=full, moves=(move,))) == full
+    assert Fleet(mounts=full, moves=(move,)).mounts_after() == full
 
 
 def test_moves_that_are_ordered_together_have_room_for_all_of_their_mounts(
@@ -453,7 +453,7 @@ def test_a_destination_that_starts_is_waited_for(servers: Servers) -> None:
     servers.run(ROUNDS)
     (still,) = read_fleet(servers.state).fleet.moves
     assert still == move
-    assert [each.url for each in awaited(read_fleet(servers.state).fleet, still)] == [servers.c.url]
+    assert [each.url for each in read_fleet(servers.state).fleet.awaited(still)] == [servers.c.url]
     servers.c.roster.become_ready()
     servers.run(ROUNDS)
     assert servers.ended() == [("DONE", "")]
@@ -661,7 +661,7 @@ def test_whom_a_state_waits_for() -> None:
             replace(each, acks=((1, acks[each.name]),) if each.name in acks else ())
             for each in members
         )
-        found = awaited(replace(fleet, members=told), replace(move, state=state))
+        found = replace(fleet, members=told).awaited(replace(move, state=state))
         return "".join(each.name for each in found)
 
     assert waits(MoveState.PLANNED) == waits(MoveState.DONE) == ""

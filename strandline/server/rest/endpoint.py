@@ -1,0 +1,560 @@
+"""``RestEndpoint``: answers the requests below ``/v2``.
+
+Requests about a table are answered on its threads, with a snapshot that is at most ``watch.secs``
+old; watchers wait on the loop. Errors of any kind have one JSON shape. In a fleet a request about a
+table arrives at its owner (``strandline.server.api.forwarding``); the figures of all servers are
+merged here, and watchers of a table that another server owns share one watch there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cached_property, partial
+from hashlib import blake2b
+from http import HTTPStatus
+from importlib import import_module
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from fsview.local_view import InspectedView
+from fsview.metrics import Metrics
+from fsview.query.queries import latest_file_slices_before_or_on
+from fsview.query.sums import NEWEST, partition_sums
+from fsview.table_view import Lease
+from fsview.view_manager import ViewManager
+from strandline.fleet.current import CurrentFleet
+from strandline.fleet.forward import Forwarded, Forwarder
+from strandline.server.api.metrics import Scrape
+from strandline.server.http.reply import INTERNAL, JSON, Reply, compressed, names_type
+from strandline.server.http.request import REQUEST_ID, TABLE, WATCH, Request
+from strandline.server.log_format import of_request
+from strandline.server.lookup.answer import AnswerCache, check_wanted, refusing_if_closed
+from strandline.server.rest.figures import merged, server_figures, silent, table_rows
+from strandline.server.rest.listing import (
+    FIRST,
+    Cursors,
+    Listing,
+    Place,
+    Row,
+    blocks,
+    cursor_text,
+    page,
+    plain,
+    row_filter,
+)
+from strandline.server.rest.openapi import ARROW, document
+from strandline.server.rest.operation import (
+    BY_PATH,
+    MARKS_BYTES,
+    MOST_ROWS,
+    OPENAPI,
+    OPERATIONS,
+    Operation,
+    Refusal,
+    refused_path,
+)
+from strandline.server.rest.watch import Look, TableMark, Watches
+from strandline.server.table_threads import TableThreads
+from strandline.version import __version__
+from timeline.clock import Clock
+from timeline.encoding.json_text import bounded_loads, dumps
+from timeline.errors import (
+    BadAnswerError,
+    InstantNotFoundError,
+    StrandlineError,
+    ViewBehindError,
+)
+from timeline.storage.table_id import TableId
+
+logger = logging.getLogger(__name__)
+
+CAUSE: Final = "inspect"
+"""Of syncs for these routes."""
+MEMBER_S: Final = 5.0
+"""How long another server's figures may take."""
+UPSTREAM_S: Final = 30.0
+"""How long a watch at a table's owner lasts, before it is asked again."""
+_TOGETHER: Final = 16
+"""Most servers asked at once."""
+_METHODS: Final = "GET, HEAD"
+
+
+class RestEndpoint:
+    """Answers on a server's loop.
+
+    Args:
+        views: The tables.
+        metrics: Their counters.
+        cache: Counts what is kept with partitions.
+        scrape: Returns the figures of this server; for any thread.
+        clock: Measures how long cursors are held.
+        watch_s: How old the newest state may be, by whether a table is on an object store.
+        forwarder: Asks the other servers of a fleet; ``None``: no fleet.
+        current: Knows them.
+        gzip: Whether answers are compressed for clients that accept it.
+
+    Attributes:
+        watches: The requests that wait.
+        cursors: What cursors name.
+    """
+
+    def __init__(
+        self,
+        views: ViewManager,
+        metrics: Metrics,
+        cache: AnswerCache,
+        scrape: Callable[[], Scrape],
+        clock: Clock,
+        *,
+        watch_s: Callable[[TableId], float],
+        forwarder: Forwarder | None = None,
+        current: CurrentFleet | None = None,
+        gzip: bool = True,
+    ) -> None:
+        self._views, self._metrics, self._cache = views, metrics, cache
+        self._scrape = scrape
+        self._watch_s = watch_s
+        self._forwarder, self._current = forwarder, current
+        self._gzip = gzip
+        self.watches = Watches()
+        self.cursors = Cursors(clock)
+        views.on_sync = self.watches.synced
+
+    @property
+    def routes(self) -> frozenset[tuple[str, str]]:
+        """Method and path of every route."""
+        return frozenset(("GET", path) for path in BY_PATH)
+
+    async def answer(self, threads: TableThreads, request: Request) -> Reply:
+        """Answer one request; every error has the same shape.
+
+        Args:
+            threads: Run what may wait for storage.
+            request: An admitted request below ``/v2``.
+        """
+        try:
+            reply = await self._answered(threads, request)
+        except Exception as error:  # noqa: BLE001 - the boundary of a request
+            reply = refusal(error, request)
+        return compressed(reply) if self._gzip and request.accepted.zipped else reply
+
+    async def _answered(self, threads: TableThreads, request: Request) -> Reply:
+        if request.method not in ("GET", "HEAD"):
+            message = f"{request.method} isn't allowed here; allowed: {_METHODS}"
+            raise Refusal(405, "method_not_allowed", message, allowed=_METHODS)
+        path = request.path.rstrip("/")
+        if path not in BY_PATH:
+            raise refused_path(request.path)
+        operation, given = BY_PATH[path], request.parameters()
+        if operation is None:
+            return _tagged(Reply(HTTPStatus.OK, self._document, JSON), request)
+        arguments = operation.arguments(given)
+        if path == WATCH:
+            return await self._watched(threads, request, arguments)
+        if operation.of_table:
+            work = partial(self._of_table, operation, arguments, given, request)
+            return await threads.run(request.table, work)
+        others = await self._others(operation, arguments, request)
+        work = partial(self._of_all, operation, arguments, given, request, others)
+        return await threads.run(request.table, work)
+
+    @cached_property
+    def _document(self) -> bytes:
+        return json.dumps(document(), indent=1).encode()
+
+    # About one table; on its threads.
+
+    def _of_table(
+        self,
+        operation: Operation,
+        arguments: Mapping[str, Any],
+        given: Mapping[str, str],
+        request: Request,
+    ) -> Reply:
+        with of_request(request.request_id):
+            if arguments.get("cursor") is not None:
+                return self._next_page(operation, arguments, given, request)
+            view = self._view(arguments[TABLE], arguments.get("at"))
+            with refusing_if_closed(view.table):
+                reply = self._from_view(operation, arguments, request, view)
+            self._views.close_excess()
+            return reply
+
+    def _view(self, base_path: str, at: str | None) -> InspectedView:
+        """Return a view of a table, newest or just after an instant."""
+        lease = self._views.lease(base_path)
+        table = lease.table
+        with refusing_if_closed(table):
+            newest = table.recent(self._watch_s(table.table_id), CAUSE)
+            try:
+                use = None if at is None else table.just_after(at)
+            except InstantNotFoundError as error:
+                raise Refusal(
+                    *(404, error.code, error.message),
+                    parameter="at",
+                    value=at,
+                    allowed="the requested time of a completed instant of the active timeline",
+                ) from error
+            except ViewBehindError as error:
+                raise Refusal(
+                    *(410, "snapshot_gone", error.message),
+                    parameter="at",
+                    value=at,
+                    allowed="a later instant, or none for the newest state",
+                ) from error
+        view = InspectedView(table, newest if use is None else use.snapshot, use)
+        view.lease = lease
+        return view
+
+    def _from_view(
+        self,
+        operation: Operation,
+        arguments: Mapping[str, Any],
+        request: Request,
+        view: InspectedView,
+    ) -> Reply:
+        tag = None
+        if operation.is_fixed:
+            asked = f"{operation.name} {sorted(arguments.items())!r} {_is_arrow(request)}"
+            tag = _tag(f"{__version__} {view.snapshot.mark} {asked}".encode())
+            if _has_tag(request, tag):
+                return _unchanged(tag)
+        # Not imported with the service, whose process is smaller without pyarrow and what reads
+        # tables: most are never asked.
+        served_table: Any = import_module("strandline.table_api.served_table")
+        name = self._views.as_given(view.table.table_id)
+        table = served_table.ServedTable(name, view, partial(self._sums, view))
+        if arguments.get("summary"):
+            return _tagged(_summary(table.summary, operation.name, arguments), request, tag)
+        listing = table.listing(operation.name, arguments)
+        return self._page(operation, arguments, request, listing, tag=tag)
+
+    def _sums(self, view: InspectedView, partition: str) -> bytes:
+        """Return the packed sums of a partition, which are kept with its version."""
+        versions, key = view.snapshot.files.versions, (view.snapshot.epoch, "sums")
+        version = versions.get(partition)
+        kept: bytes | None = None if version is None else version.answers.get(key)
+        if kept is not None:
+            return kept
+        packed = view.inspect(partition_sums, partition).packed()
+        version = versions.get(partition)
+        if version is None or version.has_ghosts:
+            # Refused if it names a file that was removed, whose size isn't known.
+            view.inspect(
+                latest_file_slices_before_or_on,
+                partition,
+                max_instant=NEWEST,
+                include_pending_compaction=True,
+            )
+        else:
+            self._cache.put(view.table, version.answers, key, packed)
+        return packed
+
+    # Pages.
+
+    def _next_page(
+        self,
+        operation: Operation,
+        arguments: Mapping[str, Any],
+        given: Mapping[str, str],
+        request: Request,
+    ) -> Reply:
+        name, place, listing, first = self.cursors.find(operation, arguments, given)
+        limit = arguments["limit"] if "limit" in given else first["limit"]
+        return self._page(
+            operation, {**first, "limit": limit}, request, listing, place=place, name=name
+        )
+
+    def _page(
+        self,
+        operation: Operation,
+        arguments: Mapping[str, Any],
+        request: Request,
+        listing: Listing,
+        *,
+        place: Place = FIRST,
+        name: str | None = None,
+        tag: str | None = None,
+    ) -> Reply:
+        """Return a page of a listing.
+
+        Args:
+            operation: The operation.
+            arguments: Of the request, or of that for the first page.
+            request: The request.
+            listing: The listing.
+            place: Where the page begins.
+            name: Of the listing, if a cursor names it.
+            tag: Of the reply; ``None``: it is made of the body.
+        """
+        keep = row_filter(operation, arguments.get("prefix"), arguments.get("filter"))
+        limit = arguments.get("limit", MOST_ROWS)
+        go_on = partial(check_wanted, request.has_left)
+        rows, following = page(listing, place, limit, keep, go_on)
+        cursor = None
+        if following is not None and "cursor" in arguments:
+            name = name or self.cursors.hold(operation, arguments, listing)
+            cursor = cursor_text(name, following)
+        elif following is not None:
+            allowed = f"a group of at most {MOST_ROWS} slices"
+            raise Refusal(422, "too_many_rows", "there are too many rows", allowed=allowed)
+        if _is_arrow(request):
+            return _tagged(_in_arrow(operation, arguments, listing, rows, cursor), request, tag)
+        value = {**listing.head, "rows": _plain_rows(operation, rows), "next": cursor}
+        # A tag of the state doesn't fit a page with a cursor, which others don't share.
+        tag = tag if cursor is None else None
+        return _tagged(Reply(HTTPStatus.OK, _json(value), JSON), request, tag)
+
+    # About all servers.
+
+    async def _others(
+        self, operation: Operation, arguments: Mapping[str, Any], request: Request
+    ) -> dict[str, Any]:
+        """Return by URL what the other servers of the fleet answer; text of an error else."""
+        forwarder, current = self._forwarder, self._current
+        if forwarder is None or current is None or arguments.get("cursor") is not None:
+            return {}
+        if forwarder.is_passed_on(request.fields):
+            return {}
+        urls = [each.url for each in current.known.fleet.members if each.url != current.url]
+        turns = asyncio.Semaphore(_TOGETHER)
+
+        async def ask(url: str) -> Any:
+            async with turns:
+                try:
+                    return await self._other(forwarder, url, operation, arguments, request)
+                except StrandlineError as error:
+                    return error.message
+
+        return dict(zip(urls, await asyncio.gather(*map(ask, urls)), strict=True))
+
+    async def _other(
+        self,
+        forwarder: Forwarder,
+        url: str,
+        operation: Operation,
+        arguments: Mapping[str, Any],
+        request: Request,
+    ) -> Any:
+        """Return one server's answer: its rows, or its figures.
+
+        Raises:
+            BadAnswerError: It gives none.
+        """
+        params = {k: v for k, v in arguments.items() if v is not None and k != "limit"}
+        if operation.columns:
+            params["limit"] = MOST_ROWS
+        rows: list[Any] = []
+        while True:
+            target = f"{operation.path}?{urlencode(params)}".encode("ascii")
+            fields = {REQUEST_ID: request.fields.get(REQUEST_ID, b"-")}
+            sent = Forwarded("GET", target, fields, within_s=MEMBER_S)
+            answer = await forwarder.tell(url, sent)
+            if answer is None or answer.status != HTTPStatus.OK:
+                status = "no answer" if answer is None else f"status {answer.status}"
+                raise BadAnswerError(f"{url}: {status}")
+            try:
+                value = bounded_loads(bytes(answer.body))
+                if not operation.columns:
+                    return value["servers"][0]
+                rows += value["rows"]
+                if value["next"] is None:
+                    return rows
+                params = {"cursor": value["next"], "limit": MOST_ROWS}
+            except (ValueError, TypeError, KeyError, IndexError) as error:
+                raise BadAnswerError(f"{url}: {type(error).__name__}: {error}") from error
+
+    def _of_all(
+        self,
+        operation: Operation,
+        arguments: Mapping[str, Any],
+        given: Mapping[str, str],
+        request: Request,
+        others: Mapping[str, Any],
+    ) -> Reply:
+        with of_request(request.request_id):
+            current = self._current
+            if not operation.columns:
+                own = server_figures(
+                    self._scrape(),
+                    *(arguments["names"], arguments[TABLE]),
+                    None if current is None else current.url,
+                )
+                rest = (silent(u, f) if isinstance(f, str) else f for u, f in others.items())
+                fleet = self._scrape().figures.get("fleet")
+                value = {"servers": [own, *rest], "fleet": fleet}
+                return _tagged(Reply(HTTPStatus.OK, _json(value), JSON), request)
+            if arguments["cursor"] is not None:
+                return self._next_page(operation, arguments, given, request)
+            own_rows = table_rows(self._views, self._metrics, self._forwarder, current)
+            found = (rows for rows in others.values() if not isinstance(rows, str))
+            rows = merged((*own_rows, *(row for each in found for row in each)))
+            head = {
+                "tables_open": len(rows),
+                "servers": 1 + len(others),
+                "unreachable": [url for url, rows in others.items() if isinstance(rows, str)],
+            }
+            listing = Listing(head, [*blocks(rows)], lambda block: block, 500 * len(rows))
+            return self._page(operation, arguments, request, listing)
+
+    # Watching; on the loop.
+
+    async def _watched(
+        self, threads: TableThreads, request: Request, arguments: Mapping[str, Any]
+    ) -> Reply:
+        base_path, timeout_s = arguments[TABLE], arguments["timeout"]
+        looks = partial(self._look, threads, request, base_path)
+        state, changed = await self.watches.wait(
+            request.table, arguments["after"], timeout_s, looks
+        )
+        value = {
+            "table": str(TableId.of(base_path).normal()),
+            "instant": None if state is None else state.instant,
+            "state": arguments["after"] if state is None else state.mark,
+            "changed": changed,
+        }
+        return Reply(HTTPStatus.OK, _json(value), JSON)
+
+    async def _look(
+        self,
+        threads: TableThreads,
+        request: Request,
+        base_path: str,
+        before: TableMark | None,
+    ) -> Look:
+        """Look at a table for all its watchers: at its owner, or here."""
+        forwarder = self._forwarder
+        if forwarder is not None and not forwarder.is_passed_on(request.fields):
+            owners = forwarder.before(str(TableId.of(base_path).normal()))
+            mark = "" if before is None else before.mark
+            params = {TABLE: base_path, "after": mark, "timeout": UPSTREAM_S}
+            sent = Forwarded(
+                *("GET", f"{WATCH}?{urlencode(params)}".encode("ascii")),
+                within_s=UPSTREAM_S + MEMBER_S,
+            )
+            answer = await forwarder.ask(owners, sent) if owners else None
+            if answer is not None and answer.status == HTTPStatus.OK:
+                value = bounded_loads(bytes(answer.body))
+                return Look(TableMark(value["instant"], str(value["state"])))
+        return await threads.run(request.table, self._look_here, base_path)
+
+    def _look_here(self, base_path: str) -> Look:
+        lease: Lease = self._views.lease(base_path)
+        table = lease.table
+        pause_s = self._watch_s(table.table_id)
+        with refusing_if_closed(table):
+            # A little less, so that each look is one, whatever the clock's resolution.
+            found = TableMark.of(table.recent(0.9 * pause_s, "watch"))
+        return Look(found, pause_s, table.table_id)
+
+
+def refusal(error: Exception, request: Request) -> Reply:
+    """Return the reply that reports an error; unforeseen ones are logged and not revealed."""
+    parameter = value = allowed = hint = None
+    headers: dict[str, str] = {}
+    if isinstance(error, Refusal):
+        status, code, message = error.status, error.code, error.message
+        parameter, value, allowed = error.parameter, error.value, error.allowed
+        if error.retry_after_s:
+            headers["retry-after"] = str(error.retry_after_s)
+        if status == HTTPStatus.METHOD_NOT_ALLOWED:
+            headers["allow"] = _METHODS
+    elif isinstance(error, StrandlineError):
+        status, code, message, hint = error.status, error.code, error.message, error.hint
+        if isinstance(error, ViewBehindError):  # Hudi's clients expect 400, and another code
+            status, code = HTTPStatus.GONE, "snapshot_gone"
+        if error.retryable and status == HTTPStatus.SERVICE_UNAVAILABLE:
+            headers["retry-after"] = "1"
+    else:
+        logger.error("%s: unforeseen error", request.path, exc_info=error)
+        status, code, message = 500, "internal", INTERNAL
+    shape = {
+        "status": int(status),
+        "code": code,
+        "error": message,
+        "parameter": parameter,
+        "value": value,
+        "allowed": allowed,
+        "hint": hint,
+    }
+    return Reply(int(status), _json(shape), JSON, headers, why=(code, str(error)))
+
+
+def _json(value: Any) -> bytes:
+    """Return the JSON text of a value, which may have file names that aren't UTF-8."""
+    try:
+        return dumps(value)
+    except (TypeError, UnicodeEncodeError):
+        return json.dumps(value).encode()
+
+
+def _plain_rows(operation: Operation, rows: list[Row]) -> list[dict[str, Any]]:
+    names = [each.name for each in operation.columns]
+    return [{name: plain(row[name]) for name in names if name in row} for row in rows]
+
+
+def _summary(
+    make: Callable[[str, Mapping[str, Any]], dict[str, Any]],
+    name: str,
+    arguments: Mapping[str, Any],
+) -> Reply:
+    """Return a summary with as many marks as ``MARKS_BYTES`` allow."""
+    many = arguments["marks"]
+    while True:
+        body = _json(make(name, {**arguments, "marks": many}))
+        if len(body) <= MARKS_BYTES or many == 1:
+            return Reply(HTTPStatus.OK, body, JSON)
+        many = max(1, min(many - 1, many * MARKS_BYTES // len(body)))
+
+
+def _is_arrow(request: Request) -> bool:
+    return names_type(request.accept, ARROW)
+
+
+def _in_arrow(
+    operation: Operation,
+    arguments: Mapping[str, Any],
+    listing: Listing,
+    rows: list[Row],
+    cursor: str | None,
+) -> Reply:
+    served_table: Any = import_module("strandline.table_api.served_table")
+    head = {k: v if isinstance(v, str) else json.dumps(v) for k, v in listing.head.items()}
+    if cursor is not None:
+        head["next"] = cursor
+    columns = [c for c in operation.columns if not c.optional or arguments["details"]]
+    return Reply(HTTPStatus.OK, served_table.arrow_stream(columns, rows, head), ARROW)
+
+
+# Entity tags (RFC 9110, section 8.8.3), weak, as compression changes the bytes.
+
+
+def _tag(content: bytes) -> str:
+    return f'W/"{blake2b(content, digest_size=12).hexdigest()}"'
+
+
+def _has_tag(request: Request, tag: str) -> bool:
+    given = request.fields.get(b"if-none-match", b"").decode("latin-1")
+    tags = {each.strip().removeprefix("W/") for each in given.split(",")}
+    return tag.removeprefix("W/") in tags or "*" in tags
+
+
+def _unchanged(tag: str) -> Reply:
+    return Reply(HTTPStatus.NOT_MODIFIED, b"", JSON, {"etag": tag})
+
+
+def _tagged(reply: Reply, request: Request, tag: str | None = None) -> Reply:
+    """Return a reply with its tag, by default that of its body; 304 if the client has it."""
+    tag = tag or _tag(reply.body)
+    if _has_tag(request, tag):
+        return _unchanged(tag)
+    headers = {**reply.headers, "etag": tag, "vary": "accept, accept-encoding"}
+    return replace(reply, headers=headers)
+
+
+assert len(OPERATIONS) + 1 == len(BY_PATH)
+assert OPENAPI in BY_PATH
