@@ -240,7 +240,7 @@ def error_of(
         known = _classes_by_code().get(code)
         if known is not None:
             return known(f"{text} [request {request_id}]", hint=hint)
-        if status == http.client.BAD_REQUEST:
+        if status == http.client.BAD_REQUEST and not code:
             # Hudi's own server has no codes and answers 400 to a client that it is behind.
             text = text or "the service is on another timeline than the caller"
             return ViewBehindError(f"{text} [request {request_id}]")

@@ -10,6 +10,7 @@ Source: Hudi 1.2.0 ``FileSystemViewManager.createViewManager``, ``FileSystemView
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, fields, replace
@@ -25,7 +26,9 @@ from executor_proxy.remote_view import RemoteView
 from executor_proxy.report import LOCAL, LookupReport, ReportedView
 from executor_proxy.worker_state import this_worker
 from fsview.model.file_system_view import FileSystemView, LookupQuery
-from timeline.errors import ConfigError
+from fsview.wire.param import TABLE, WATCH_PATH
+from timeline.encoding.json_text import bounded_loads
+from timeline.errors import BadAnswerError, ConfigError
 from timeline.storage.base import Storage
 from timeline.storage.open import open_storage, path_text
 from timeline.storage.table_id import absolute
@@ -37,6 +40,9 @@ T = TypeVar("T")
 
 NEWEST: Final = ""
 """In place of a timeline's hash: the newest instant."""
+
+_WATCH_SHARE: Final = 0.75
+"""Fraction of the time-outs that the service may wait for a change."""
 
 TRUSTED_S: Final = 60.0
 """Seconds for which a worker's local view treats its listing of the timeline as valid; see
@@ -91,7 +97,7 @@ class ViewLocation:
         names = (each.name for each in fields(self) if each.name != "local_urls")
         return ViewLocation, tuple(getattr(self, name) for name in names)
 
-    def open(self, report: LookupReport | None = None) -> FileSystemView:
+    def open(self, report: LookupReport | None = None) -> LocatedView:
         """Return a view at this instant, whose look-ups are recorded in ``report``.
 
         Cost: nothing until the first look-up. Without a service, the first look-up also lists the
@@ -103,7 +109,7 @@ class ViewLocation:
         record = LookupReport() if report is None else report
         if not self.urls:
             own = _OwnView(self, record)
-            return _LocatedView(ReportedView(lambda: own, LOCAL, record), own.location)
+            return LocatedView(ReportedView(lambda: own, LOCAL, record), own.location)
         remote = RemoteView(
             self._service(insists=not self.fallback),
             self.base_path,
@@ -117,7 +123,7 @@ class ViewLocation:
             record,
             make_newest=lambda: _OwnView(self.at("", NEWEST), record),
         )
-        return _LocatedView(view, lambda: self.at(*remote.pin))
+        return LocatedView(view, lambda: self.at(*remote.pin))
 
     def open_markers(self, directory: str) -> MarkerClient:
         """Return a client of the marker directory at a path under the base path.
@@ -138,6 +144,43 @@ class ViewLocation:
             insists=insists,
             copies=1 if self.local_urls else self.copies,
         )
+
+    def wait_for_change(self, timeout_s: float) -> bool:
+        """Wait until the table has another timeline than this instant's.
+
+        Args:
+            timeout_s: How long to wait, seconds.
+
+        Returns:
+            Whether it has; false: not within this time.
+
+        Raises:
+            ConfigError: There is no service, without which nobody would say.
+            ServiceError: The service fails, or is too old for this.
+        """
+        if not self.urls:
+            raise ConfigError("wait_for_change needs a service; allowed: a view with a url")
+        service, until_s = self._service(insists=True), time.monotonic() + timeout_s
+        while True:
+            left_s = max(0.0, until_s - time.monotonic())
+
+            def send(session: HttpSession, within_s: float, left_s: float = left_s) -> bytes:
+                # The answer must come before the exchange's own timeouts.
+                longest = _WATCH_SHARE * min(within_s, *session.timeouts.each())
+                params = {
+                    TABLE: self.base_path,
+                    "after": self.timeline_hash,
+                    "timeout": f"{min(left_s, longest):.3f}",
+                }
+                return session.get(WATCH_PATH, params, within_s=within_s)
+
+            body = service.ask(send)
+            try:
+                has_changed = bounded_loads(body)["changed"]
+            except (ValueError, TypeError, KeyError) as error:
+                raise BadAnswerError(f"{WATCH_PATH} answered {body[:200]!r}: {error}") from error
+            if has_changed or left_s == 0:
+                return bool(has_changed)
 
     def at(self, last_instant: str, timeline_hash: str) -> ViewLocation:
         """Return the same table at another instant."""
@@ -186,7 +229,7 @@ def _service(
     )
 
 
-class _LocatedView(FileSystemView):
+class LocatedView(FileSystemView):
     """A view that pickles as its location at its current instant.
 
     Args:
@@ -208,6 +251,23 @@ class _LocatedView(FileSystemView):
     def look_up(self, queries: Sequence[LookupQuery]) -> tuple[tuple[Any, ...], ...]:
         """Look up in the view."""
         return self._view.look_up(queries)
+
+    def wait_for_change(self, timeout_s: float = 30.0) -> bool:
+        """Wait until the table has changed since the view's instant; ``sync`` moves there.
+
+        The service waits, so that nothing is listed meanwhile but once for all who wait.
+
+        Args:
+            timeout_s: How long to wait, seconds.
+
+        Returns:
+            Whether it has changed; false: not within this time.
+
+        Raises:
+            ConfigError: The view has no service.
+            ServiceError: The service fails, or is too old for this.
+        """
+        return self._location().wait_for_change(timeout_s)
 
     def close(self) -> None:
         """Close the view."""
@@ -303,7 +363,7 @@ def connect(
     ca_file: str | os.PathLike[str] | None = None,
     session: str | None = None,
     copies: int = 1,
-) -> FileSystemView:
+) -> LocatedView:
     """Return a view of a table at its newest instant, through the service at ``url``; it pickles.
 
     Args:

@@ -46,14 +46,16 @@
         ├─ RemoteFailureError               the service's own answer, with its status
         └─ BadAnswerError
 
-``code`` identifies an error on the wire, ``status`` is its HTTP status, ``retryable`` tells whether
-the same call may succeed later without a change by the caller. All three are class attributes, so
-an error pickles with its message and hint alone. The classes of ``ViewError`` and ``ServiceError``
-are here too: they cross process boundaries, and the table ``code → class`` must have every one.
+``code``, the class's name with underscores, identifies an error on the wire: a class that is
+renamed says its former code itself. ``status`` is its HTTP status, ``retryable`` tells whether the
+same call may succeed later without a change by the caller. All three are class attributes, so an
+error pickles with its message and hint alone. The classes of ``ViewError`` and ``ServiceError`` are
+here too: they cross process boundaries, and the table ``code → class`` must have every one.
 """
 
 from __future__ import annotations
 
+import re
 from typing import ClassVar
 
 
@@ -70,6 +72,13 @@ class StrandlineError(Exception):
     status: ClassVar[int] = 500
     retryable: ClassVar[bool] = False
 
+    def __init_subclass__(cls, *, status: int | None = None, retryable: bool | None = None) -> None:
+        # NameOfClassError → "name_of_class"; the others are as of the class above if not given.
+        if "code" not in vars(cls):
+            cls.code = re.sub("(?<!^)(?=[A-Z])", "_", cls.__name__.removesuffix("Error")).lower()
+        cls.status = cls.status if status is None else status
+        cls.retryable = cls.retryable if retryable is None else retryable
+
     def __init__(self, message: str, *, hint: str | None = None, detail: str | None = None) -> None:
         super().__init__(message)
         self.hint = hint
@@ -85,79 +94,48 @@ class StrandlineError(Exception):
         return f"{self.message} ({more})" if more else self.message
 
 
-class ConfigError(StrandlineError, ValueError):
+class ConfigError(StrandlineError, ValueError, status=400):
     """A setting's value isn't allowed; the message names setting, value and what is allowed."""
 
-    code = "config"
-    status = 400
 
-
-class InputError(StrandlineError, ValueError):
+class InputError(StrandlineError, ValueError, status=400):
     """The caller's data can't be written as it is; nothing has been written."""
 
-    code = "input"
-    status = 400
 
-
-class RowsChangedError(StrandlineError):
+class RowsChangedError(StrandlineError, status=409, retryable=True):
     """The caller's rows were computed twice with different results; nothing was committed."""
 
-    code = "rows_changed"
-    status = 409
-    retryable = True
 
-
-class TaskFailedError(StrandlineError):
+class TaskFailedError(StrandlineError, retryable=True):
     """Spark gave up a task whose worker or executor ended repeatedly; nothing was committed."""
-
-    code = "task_failed"
-    retryable = True
 
 
 class TableError(StrandlineError):
     """A table can't be used as it is on storage."""
 
-    code = "table"
 
-
-class TableNotFoundError(TableError):
+class TableNotFoundError(TableError, status=404):
     """There is no table at the base path."""
 
-    code = "table_not_found"
-    status = 404
 
-
-class UnsupportedTableError(TableError):
+class UnsupportedTableError(TableError, status=422):
     """The table's version, type or a feature of it isn't supported."""
-
-    code = "unsupported_table"
-    status = 422
 
 
 class CorruptMetadataError(TableError):
     """A metadata file can't be read; the message names the file."""
 
-    code = "corrupt_metadata"
-
 
 class StorageError(StrandlineError):
     """A call to the file system failed."""
 
-    code = "storage"
 
-
-class StorageUnavailableError(StorageError):
+class StorageUnavailableError(StorageError, status=503, retryable=True):
     """The file system couldn't be reached, or refused the call."""
-
-    code = "storage_unavailable"
-    status = 503
-    retryable = True
 
 
 class CreateUnansweredError(StorageUnavailableError):
     """A remote storage didn't say whether it created a file, which may still appear."""
-
-    code = "create_unanswered"
 
 
 class FilesNotDeletedError(StorageUnavailableError):
@@ -167,75 +145,46 @@ class FilesNotDeletedError(StorageUnavailableError):
         paths: Those that weren't.
     """
 
-    code = "files_not_deleted"
     paths: frozenset[str] = frozenset()
 
 
-class PathNotFoundError(StorageError):
+class PathNotFoundError(StorageError, status=404):
     """A file doesn't exist."""
 
-    code = "path_not_found"
-    status = 404
 
-
-class AlreadyExistsError(StorageError):
+class AlreadyExistsError(StorageError, status=409):
     """An exclusive create found the name taken."""
-
-    code = "already_exists"
-    status = 409
 
 
 class TimelineError(StrandlineError):
     """An operation on the timeline failed."""
 
-    code = "timeline"
 
-
-class InstantNotFoundError(TimelineError):
+class InstantNotFoundError(TimelineError, status=404):
     """The instant isn't on the timeline."""
 
-    code = "instant_not_found"
-    status = 404
 
-
-class IllegalTransitionError(TimelineError):
+class IllegalTransitionError(TimelineError, status=409):
     """An instant can't move from its state to the requested one."""
 
-    code = "illegal_transition"
-    status = 409
 
-
-class ConcurrentWriteError(TimelineError):
+class ConcurrentWriteError(TimelineError, status=409, retryable=True):
     """Another writer was first; the write must be redone."""
 
-    code = "concurrent_write"
-    status = 409
-    retryable = True
 
-
-class LockError(TimelineError):
+class LockError(TimelineError, status=423, retryable=True):
     """The lock of the table's writers wasn't acquired, couldn't be reached, or was lost."""
 
-    code = "lock"
-    status = 423
-    retryable = True
 
-
-class LeaseError(TimelineError):
+class LeaseError(TimelineError, status=409, retryable=True):
     """A reader's lease wasn't granted, as a clean was first; or it expired or was revoked."""
-
-    code = "lease"
-    status = 409
-    retryable = True
 
 
 class WriteConflictError(ConcurrentWriteError):
     """Another writer changed the same file groups; the write was rolled back and must be redone."""
 
-    code = "write_conflict"
 
-
-class CommitOutcomeUnknownError(TimelineError):
+class CommitOutcomeUnknownError(TimelineError, status=500):
     """The call that completes a commit failed, and storage doesn't show whether it took effect.
 
     Not retryable: if it did, inserting the rows again would duplicate them.
@@ -244,117 +193,70 @@ class CommitOutcomeUnknownError(TimelineError):
         instant: Requested time of the commit; ``""`` if not known.
     """
 
-    code = "commit_outcome_unknown"
-    status = 500
     instant: str = ""
 
 
-class StoreError(StrandlineError):
+class StoreError(StrandlineError, retryable=True):
     """A view's own store can't be read or written; the table is unaffected."""
 
-    code = "store"
-    retryable = True
 
-
-class StoreFullError(StoreError):
+class StoreFullError(StoreError, status=507):
     """The store's disk is full; what was stored before can still be read."""
 
-    code = "store_full"
-    status = 507
 
-
-class StoreUnavailableError(StoreError):
+class StoreUnavailableError(StoreError, status=503):
     """A store's database can't be reached, or doesn't answer; another server may be able to."""
 
-    code = "store_unavailable"
-    status = 503
 
-
-class StoreLockedError(StoreError):
+class StoreLockedError(StoreError, status=503):
     """Another running process has the store open."""
-
-    code = "store_locked"
-    status = 503
 
 
 class RecordLostError(StoreError):
     """A store's record of a table is damaged or incomplete; it is written again."""
 
-    code = "record_lost"
-
 
 class BlobLostError(StoreError):
     """A shared store was read, but a blob that its rows reference is missing or damaged."""
 
-    code = "blob_lost"
 
-
-class StoreBehindError(StoreError):
+class StoreBehindError(StoreError, status=503):
     """Another server has changed the shared store since this one read it."""
-
-    code = "store_behind"
-    status = 503
 
 
 class FleetError(StrandlineError):
     """State that the servers of a fleet share can't be read or written."""
 
-    code = "fleet"
 
-
-class StateConflictError(FleetError):
+class StateConflictError(FleetError, status=409, retryable=True):
     """A key of the state store isn't at the expected version; nothing was changed."""
 
-    code = "state_conflict"
-    status = 409
-    retryable = True
 
-
-class StateUnavailableError(FleetError):
+class StateUnavailableError(FleetError, status=503, retryable=True):
     """The state store can't be reached; a write may or may not have been carried out."""
 
-    code = "state_unavailable"
-    status = 503
-    retryable = True
 
-
-class NoServerError(FleetError):
+class NoServerError(FleetError, status=503, retryable=True):
     """No server of the group that has a table answers, and this server doesn't serve it."""
-
-    code = "no_server"
-    status = 503
-    retryable = True
 
 
 class ViewError(StrandlineError):
     """A file-system view can't answer."""
 
-    code = "view"
 
-
-class ViewBehindError(ViewError):
+class ViewBehindError(ViewError, status=400, retryable=True):
     """The caller's timeline is neither kept nor derivable (HTTP 400 on Hudi's routes)."""
 
-    code = "view_behind"
-    status = 400
-    retryable = True
 
-
-class RootNotAllowedError(ViewError):
+class RootNotAllowedError(ViewError, status=403):
     """The base path lies outside the roots that the service may serve."""
 
-    code = "root_not_allowed"
-    status = 403
 
-
-class ServiceError(StrandlineError):
+class ServiceError(StrandlineError, status=502):
     """A call to the timeline service failed; raised by its clients only."""
 
-    code = "service"
-    status = 502
 
-
-class ServiceUnreachableError(ServiceError):
+class ServiceUnreachableError(ServiceError, retryable=True):
     """No connection to the service.
 
     Attributes:
@@ -362,29 +264,20 @@ class ServiceUnreachableError(ServiceError):
             that no connection was made for it.
     """
 
-    code = "service_unreachable"
-    retryable = True
     may_have_arrived: bool = True
 
 
-class ServiceTimeoutError(ServiceError):
+class ServiceTimeoutError(ServiceError, status=504, retryable=True):
     """The service didn't answer in time."""
 
-    code = "service_timeout"
-    status = 504
-    retryable = True
 
-
-class ServiceBusyError(ServiceError):
+class ServiceBusyError(ServiceError, status=503, retryable=True):
     """The service is still computing the answer, or is overloaded, and says when to ask again.
 
     Attributes:
         retry_after_s: Seconds until the client should ask again.
     """
 
-    code = "service_busy"
-    status = 503
-    retryable = True
     retry_after_s: float = 1.0
 
 
@@ -395,11 +288,8 @@ class RemoteFailureError(ServiceError):
         answered: HTTP status of the answer; 0 if unknown.
     """
 
-    code = "remote_failure"
     answered: int = 0
 
 
 class BadAnswerError(ServiceError):
     """The service's answer is not what the route promises."""
-
-    code = "bad_answer"

@@ -101,12 +101,20 @@ class Server(ABC):
         Raises:
             ServerError: The status isn't 200.
         """
-        self._connection.request(method, where, headers=HEADERS)
-        response = self._connection.getresponse()
+        try:
+            response = self._response(method, where)
+        except ConnectionError:
+            # A server closes connections that are idle for long.
+            self._connection.close()
+            response = self._response(method, where)
         body = response.read()
         if response.status != 200:
             raise ServerError(f"{method} {where}: {response.status}: {body[:300]!r}")
         return body
+
+    def _response(self, method: str, where: str) -> http.client.HTTPResponse:
+        self._connection.request(method, where, headers=HEADERS)
+        return self._connection.getresponse()
 
     def view(self, route: str, table: BigTable, state: ClientState, **arguments: str) -> bytes:
         """Send a request to a view route."""

@@ -42,7 +42,7 @@ from fsview.snapshot.next_snapshot import NO_VERSIONS
 from fsview.snapshot.snapshot import ForkingMap, LoadedFiles, Snapshot
 from fsview.snapshot.timeline_change import Step, TimelineChange
 from fsview.store.base import Handle, StoredChunk
-from fsview.store.sql.database import CommittedSteps
+from fsview.store.sql.session import CommittedSteps
 from timeline.completion import CompletionTimes
 from timeline.timeline import Timeline
 

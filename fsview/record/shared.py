@@ -32,7 +32,7 @@ from fsview.snapshot.history import History
 from fsview.snapshot.snapshot import Snapshot
 from fsview.snapshot.timeline_change import TimelineChange
 from fsview.store.base import Blob, Handle, MakeRows, Store, StoredChunk
-from fsview.store.sql.database import CommittedSteps
+from fsview.store.sql.session import CommittedSteps
 from fsview.store.sql.store import SharedStore
 from timeline.completion import CompletionTimes
 from timeline.errors import (

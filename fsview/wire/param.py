@@ -35,6 +35,13 @@ FALLBACKS_HEADER: Final = "Strandline-Fallbacks"
 ``late=2,behind=1``."""
 FALLBACK_CAUSES: Final = ("unreachable", "late", "refused", "behind", "wrong-answer")
 
+V2: Final = "/v2"
+"""Where the routes for people and tools begin."""
+WATCH_PATH: Final = f"{V2}/watch"
+"""Of the route that answers when a table changes."""
+TABLE: Final = "table"
+"""Parameter of these routes with a table's base path."""
+
 MOST_PARTITIONS: Final = 100_000
 """Most partitions of one ``loadpartitions/``; each may cost a listing."""
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import click
@@ -64,12 +63,7 @@ class DeletionProgress:
     def __enter__(self) -> DeletionProgress:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._end()
 
     def _draw(self, deleted: int, total: int) -> None:

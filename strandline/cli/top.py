@@ -15,24 +15,20 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from http import HTTPStatus
 from typing import Any, Final
-from urllib.parse import urlencode
 
 import click
 
-from executor_proxy.connection import KeptConnections
-from executor_proxy.exchange import Outgoing, Timeouts
 from strandline.cli.output import errors_in_a_line
+from strandline.client import RestClient
 from strandline.server.http.authorization import read_token_file
 from strandline.server.log_format import escaped
 from strandline.settings.setting import shortened
 from timeline.clock import Clock, SystemClock
-from timeline.encoding.json_text import bounded_loads
-from timeline.errors import BadAnswerError, RemoteFailureError, ServiceError
+from timeline.errors import BadAnswerError, ServiceError
 
-STATUS: Final = "/v2/status"
-TABLES: Final = "/v2/tables"
+STATUS: Final = "status"
+TABLES: Final = "tables"
 METRICS: Final = (
     "strandline_requests",
     "strandline_request_duration_seconds",
@@ -42,11 +38,10 @@ METRICS: Final = (
 )
 """What begins the names of the metrics that are read."""
 _TABLES: Final = 1000
-_WAIT: Final = Timeouts()
 _REASON_CHARACTERS: Final = 300
 
-Read = Callable[[str, Mapping[str, str]], Mapping[str, Any]]
-"""Returns the answer of a route of ``/v2`` to parameters."""
+Read = Callable[..., Mapping[str, Any]]
+"""``RestClient.get``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +61,8 @@ class Reading:
     @classmethod
     def take(cls, read: Read, clock: Clock) -> Reading:
         """Ask now."""
-        status = read(STATUS, {"names": ",".join(METRICS)})
-        return cls(clock.monotonic(), status, read(TABLES, {"limit": str(_TABLES)}))
+        status = read(STATUS, names=",".join(METRICS))
+        return cls(clock.monotonic(), status, read(TABLES, limit=_TABLES))
 
     def sums(self, metric: str, *labels: str) -> Counter[tuple[str, ...]]:
         """Return the sums of a metric's samples over all servers, by the values of labels."""
@@ -135,7 +130,7 @@ def figures(before: Reading, now: Reading) -> dict[str, Any]:
 
 
 _OF_TABLES: Final = (
-    *("table", "server", "instant", "requests", "requests_ready", "refusals", "syncs"),
+    *("table", "server", "instant", "requests", "requests_ready", "syncs"),
     *("partitions_loaded", "packed_bytes", "storage_calls", "storage_calls_saved"),
 )
 _TOOK: Final = "strandline_request_duration_seconds"
@@ -246,10 +241,10 @@ def as_lines(url: str, shown: Mapping[str, Any], trouble: str = "") -> Iterator[
         ((name, _size(n), f"{100 * n / limit:.1f} %") for name, n in memory["accounts"].items()),
     )
     yield from _columns(
-        ("TABLE", "/S", "LOOK-UPS", "REFUSED", "SYNCS", "MEMORY", "CALLS", "SAVED", "INSTANT"),
+        ("TABLE", "/S", "LOOK-UPS", "SYNCS", "MEMORY", "CALLS", "SAVED", "INSTANT"),
         (
             (
-                *(t["table"], f"{t['per_s']:.1f}", t["requests"], t["refusals"], t["syncs"]),
+                *(t["table"], f"{t['per_s']:.1f}", t["requests"], t["syncs"]),
                 *(_size(t["packed_bytes"]), t["storage_calls"], t["storage_calls_saved"]),
                 t["instant"] or "none",
             )
@@ -299,39 +294,6 @@ def _time(seconds: float | None) -> str:
     return f"{1e6 * seconds:.0f} µs"
 
 
-def reader(url: str, token: str | None, ca: str | None) -> Read:
-    """Return a reader of a service's ``/v2``.
-
-    Args:
-        url: ``http://HOST:PORT`` or ``https://…``.
-        token: Bearer token; ``None``: none.
-        ca: File of the authorities to trust; ``None``: the system's.
-
-    Raises:
-        ConfigError: The URL is none.
-    """
-    server = KeptConnections(url, ca)
-    headers = {"Accept": "application/json"}
-    if token is not None:
-        headers["Authorization"] = f"Bearer {token}"
-
-    def read(path: str, params: Mapping[str, str]) -> Mapping[str, Any]:
-        request = Outgoing("GET", path, f"{path}?{urlencode(params)}", headers, is_safe=True)
-        answer = server.exchange(request, _WAIT)
-        if answer.status != HTTPStatus.OK:
-            hint = "give --token-file" if answer.status == HTTPStatus.UNAUTHORIZED else None
-            raise RemoteFailureError(f"{url} answered {path} with {answer.status}", hint=hint)
-        try:
-            found = bounded_loads(answer.body)
-        except ValueError as error:
-            raise BadAnswerError(f"{url} answered {path} with something else than JSON") from error
-        if not isinstance(found, dict):
-            raise BadAnswerError(f"{url} answered {path} with something else than an object")
-        return found
-
-    return read
-
-
 def watched(
     read: Read, clock: Clock, wait: Callable[[float], object], interval_s: float
 ) -> Iterator[tuple[dict[str, Any], str]]:
@@ -366,7 +328,7 @@ def _checked(before: Reading, now: Reading) -> dict[str, Any]:
     try:
         return figures(before, now)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise BadAnswerError(f"{STATUS} or {TABLES} lack what they have here: {error!r}") from error
+        raise BadAnswerError(f"the service's status has another form: {error!r}") from error
 
 
 @click.command()
@@ -399,9 +361,11 @@ def top(
     """
     with errors_in_a_line():
         token = read_token_file(token_file)[0] if token_file else None
-        read = reader(url.rstrip("/"), token, ca)
+        client = RestClient(url.rstrip("/"), token, ca_file=ca)
         try:
-            for shown, trouble in watched(read, SystemClock(), threading.Event().wait, interval):
+            for shown, trouble in watched(
+                client.get, SystemClock(), threading.Event().wait, interval
+            ):
                 _print(url, shown, trouble, output)
                 if once:
                     return

@@ -18,7 +18,7 @@ from strandline.commit.conflict import (
 )
 from strandline.commit.lock import settings as lock_settings
 from strandline.settings import service as service_settings
-from strandline.settings.setting import Refusals, Setting, Settings
+from strandline.settings.setting import ClientSetting, Refusals, Settings
 from timeline.errors import ConfigError
 
 OPTIMISTIC: Final = "OPTIMISTIC_CONCURRENCY_CONTROL"
@@ -29,45 +29,39 @@ EARLY_STRATEGIES: Final = (
 )
 """Hudi's classes that detect early conflicts."""
 
-CONCURRENCY: Final = Setting(
+CONCURRENCY: Final = ClientSetting(
     "hoodie.write.concurrency.mode",
     "SINGLE_WRITER",
     "How many writers a table may have at a time; several need a lock provider. Commits are"
     " compared with other writers' in both modes.",
-    "client",
     allowed=("SINGLE_WRITER", OPTIMISTIC),
 )
-CLOCK_SKEW: Final = Setting(
+CLOCK_SKEW: Final = ClientSetting(
     "hoodie.time.generator.max_expected_clock_skew_ms",
     200,
     "How far the clocks of a table's writers may be apart. An instant's time is used only after"
     " this time has passed, under the lock; without a lock that processes share, at once.",
-    "client",
-    unit="ms",
     minimum=0,
     maximum=60_000,
 )
-TIME_GENERATOR: Final = Setting(
+TIME_GENERATOR: Final = ClientSetting(
     "hoodie.time.generator.type",
     "WAIT_TO_ADJUST_SKEW",
     "How instants' times are made; Hudi has one way.",
-    "client",
     allowed=("WAIT_TO_ADJUST_SKEW",),
 )
-CONFLICT_STRATEGY: Final = Setting(
+CONFLICT_STRATEGY: Final = ClientSetting(
     "hoodie.write.lock.conflict.resolution.strategy",
     SIMPLE.class_name,
     "Which instants conflict with a commit: those that changed the same file group; with"
     " `PreferWriterConflictResolutionStrategy` of the same package only completed ones. With a"
     " bucket index: those that changed the same bucket.",
-    "client",
 )
-EARLY_STRATEGY: Final = Setting(
+EARLY_STRATEGY: Final = ClientSetting(
     "hoodie.write.concurrency.early.conflict.detection.strategy",
     "",
     "Which of Hudi's classes says how early conflicts are detected. Each kind of markers has one"
     " way here, so the name of a class of Hudi's changes nothing; other classes are refused.",
-    "client",
 )
 
 

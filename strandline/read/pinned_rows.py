@@ -157,6 +157,9 @@ class SliceReader:
     def stored(self, found: FileSlice, counts: LogMergeCounts | None = None) -> Iterator[pa.Table]:
         """Yield the rows of a slice as they are stored, merged, without filter; at least one table.
 
+        Base files are read in small pieces (``lean`` of ``stored_rows``), as the caller also holds
+        the row group that it writes.
+
         Args:
             found: The slice.
             counts: As in ``LogRows.merge``.
@@ -165,9 +168,9 @@ class SliceReader:
         """
         if not needs_merge(found):
             empty = self._schema.empty_table()
-            yield from chain(self._plain(found, self._schema, None), [empty])
+            yield from chain(self._plain(found, self._schema, None, lean=True), [empty])
             return
-        yield from self._merged(found, self._schema, None, counts)
+        yield from self._merged(found, self._schema, None, counts, lean=True)
 
     def _select(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the columns to yield, without those that only the filter needs."""
@@ -182,12 +185,12 @@ class SliceReader:
                 yield pa.record_batch([pa.nulls(stored.num_rows)], ["none"]).select([])
 
     def _plain(
-        self, found: FileSlice, schema: pa.Schema, wanted: _Wanted | None
+        self, found: FileSlice, schema: pa.Schema, wanted: _Wanted | None, *, lean: bool = False
     ) -> Iterator[pa.Table]:
         """Yield the rows of a base file that the filter keeps, and maybe others."""
         if found.base_file is None:
             return
-        with stored_rows(self._storage, found.base_file.path) as stored:
+        with stored_rows(self._storage, found.base_file.path, lean=lean) as stored:
             groups = None if wanted is None else wanted.of(stored)
             yield from stored.conformed(schema, groups, self._rules.once_micros)
 
@@ -197,6 +200,8 @@ class SliceReader:
         schema: pa.Schema,
         wanted: _Wanted | None,
         counts: LogMergeCounts | None = None,
+        *,
+        lean: bool = False,
     ) -> Iterator[pa.Table]:
         """Yield the rows of a slice with logs that the filter keeps, and maybe others."""
         rules = self._rules.of_logs(schema.names)
@@ -205,7 +210,7 @@ class SliceReader:
         if found.base_file is None:
             yield from newest.merge((), rules, schema.names, counts)
             return
-        with stored_rows(self._storage, found.base_file.path) as stored:
+        with stored_rows(self._storage, found.base_file.path, lean=lean) as stored:
             numbers: Sequence[int] = range(stored.num_groups)
             kept = numbers if wanted is None else wanted.of(stored)
             groups = (_group(stored, at, newest, schema, rules, at in kept) for at in numbers)

@@ -15,92 +15,80 @@ from typing import Any, Final
 from strandline.settings import fleet as fleet_settings
 from strandline.settings import read_limits as read_settings
 from strandline.settings import service as config
-from strandline.settings.setting import Setting, as_text, declared, refusal
+from strandline.settings.setting import ServiceSetting, Setting, as_text, declared, refusal
 from strandline.settings.view_store import TYPES
 
-ROOTS: Final = Setting(
+ROOTS: Final = ServiceSetting(
     "strandline.serve.roots",
     "",
     "A table's base path, or a directory of tables, that may be served. Separate several by"
     " commas, or repeat the flag.",
-    "service",
 )
-REQUIRE_ROOTS: Final = Setting(
+REQUIRE_ROOTS: Final = ServiceSetting(
     "strandline.serve.require.roots",
     False,
     "Refuse to start while a local root is missing, and be ready only while all roots are. Without"
     " it, missing roots are served once they exist, the others at once.",
-    "service",
 )
 HOST: Final = Setting("strandline.serve.host", "127.0.0.1", "The one address to bind.", "service")
-PORT: Final = Setting(
+PORT: Final = ServiceSetting(
     "strandline.serve.port",
     26754,
     "Port to bind; the default is that of Hudi's standalone server. 0 takes a free port and prints"
     " it.",
-    "service",
     minimum=0,
     maximum=65535,
 )
-TOKEN_FILE: Final = Setting(
+TOKEN_FILE: Final = ServiceSetting(
     "strandline.serve.token.file",
     "",
     "File with the bearer token that requests must carry.",
-    "service",
     secret=False,
 )
-NO_TOKEN: Final = Setting(
+NO_TOKEN: Final = ServiceSetting(
     "strandline.serve.no.token",
     False,
     "Admit everybody who reaches the port. Hudi's Java clients can't send a token.",
-    "service",
     secret=False,
 )
-UI: Final = Setting(
+UI: Final = ServiceSetting(
     "strandline.serve.ui",
     True,
     "Whether there is the page /ui/, which shows the tables and what the service does. Its files"
     " need no token; it asks for one to read data.",
-    "service",
 )
-STORAGE_OPTIONS: Final = Setting(
+STORAGE_OPTIONS: Final = ServiceSetting(
     "strandline.serve.storage.options",
     "",
     'Options for fsspec, for roots that aren\'t local, as a JSON object such as {"endpoint_url":'
     ' "http://minio:9000"}. Give secrets in the file or by a variable: flags are visible to'
     " everybody on the machine.",
-    "service",
     secret=True,
 )
-DRAIN: Final = Setting(
+DRAIN: Final = ServiceSetting(
     "strandline.serve.drain.secs",
     0.0,
     "Time from SIGTERM to the stop, in which requests are answered and probes fail, so that load"
     " balancers send no more. A second SIGTERM, or SIGINT, ends it.",
-    "service",
-    unit="s",
     minimum=0,
     maximum=3600,
 )
-LOG_LEVEL: Final = Setting(
+LOG_LEVEL: Final = ServiceSetting(
     "strandline.serve.log.level",
     "INFO",
     "Lowest level of the messages logged to stderr.",
-    "service",
     allowed=("DEBUG", "INFO", "WARNING", "ERROR"),
 )
-LOG_FORMAT: Final = Setting(
+LOG_FORMAT: Final = ServiceSetting(
     "strandline.serve.log.format",
     "text",
     "Format of log lines: text, or one JSON object a line.",
-    "service",
     allowed=("text", "json"),
 )
-CONFIG: Final = Setting(
+CONFIG: Final = ServiceSetting(
     "strandline.serve.config",
     "",
     "File of settings in the format of Java's properties files, one setting a line.",
-    "service",
 )
 
 SERVE_SETTINGS: Final = declared(globals(), fleet_settings)

@@ -8,103 +8,89 @@ from __future__ import annotations
 from typing import Final
 
 from executor_proxy.seat_ring import DEFAULT, MAX_COPIES, MAX_DEPTH, MAX_TOKENS
-from strandline.settings.setting import Setting
+from strandline.settings.setting import ServiceSetting
 
 DEFAULT_GROUP: Final = "default"
 """The group of servers that aren't given one, and of tables below no mount."""
 
-FLEET: Final = Setting(
+FLEET: Final = ServiceSetting(
     "strandline.fleet.url",
     "",
     "State store and name of the fleet that the server joins: zk://HOST:PORT[,HOST:PORT]/FLEET,"
     " postgresql://USER@HOST/DATABASE?fleet=FLEET, or for servers of one machine"
     " sqlite:///PATH[?fleet=FLEET]. If empty, it is on its own.",
-    "service",
     secret=True,
 )
-ADVERTISE: Final = Setting(
+ADVERTISE: Final = ServiceSetting(
     "strandline.fleet.advertise",
     "",
     "Where clients and the other servers of the fleet reach this one: http://HOST:PORT or"
     " https://HOST:PORT. It is the server's identity, so it stays the same after a restart.",
-    "service",
 )
-STANDBY: Final = Setting(
+STANDBY: Final = ServiceSetting(
     "strandline.fleet.standby",
     False,
     "Whether the server waits for the seat of one that died, instead of getting a new one.",
-    "service",
 )
-GROUP: Final = Setting(
+GROUP: Final = ServiceSetting(
     "strandline.fleet.group",
     DEFAULT_GROUP,
     "Group of servers to which the server belongs; all of a group have the same roots. auto: one of"
     " the groups with the server's roots, by its rack.",
-    "service",
 )
-RACK: Final = Setting(
+RACK: Final = ServiceSetting(
     "strandline.fleet.rack",
     "",
     "Rack of the server, from which its group follows if that is auto.",
-    "service",
 )
-ROUTER: Final = Setting(
+ROUTER: Final = ServiceSetting(
     "strandline.fleet.router",
     False,
     "Whether the server only forwards requests to the servers of the tables: it has no roots, no"
     " seat and no group.",
-    "service",
 )
-CA: Final = Setting(
+CA: Final = ServiceSetting(
     "strandline.fleet.tls.ca",
     "",
     "PEM file of the authorities trusted when requests are forwarded by https; if empty, the"
     " system's.",
-    "service",
 )
-COPIES: Final = Setting(
+COPIES: Final = ServiceSetting(
     "strandline.fleet.copies",
     DEFAULT.copies,
     "Servers that answer about a table, its owner included.",
-    "service",
     minimum=1,
     maximum=MAX_COPIES,
 )
-DEPTH: Final = Setting(
+DEPTH: Final = ServiceSetting(
     "strandline.fleet.depth",
     DEFAULT.depth,
     "1: all of a table has the same owner; 2: each of its partitions has one, for tables too large"
     " for a server.",
-    "service",
     minimum=1,
     maximum=MAX_DEPTH,
 )
-TOKENS: Final = Setting(
+TOKENS: Final = ServiceSetting(
     "strandline.fleet.tokens",
     DEFAULT.tokens,
     "Points of each seat on the fleet's ring; more make the servers' shares more even.",
-    "service",
     minimum=1,
     maximum=MAX_TOKENS,
     secret=False,
 )
-HEARTBEAT: Final = Setting(
+HEARTBEAT: Final = ServiceSetting(
     "strandline.fleet.heartbeat.secs",
     3.0,
     "Longest time between two heartbeats of the server; at most a third of"
     " strandline.fleet.dead.secs.",
-    "service",
-    unit="s",
     minimum=0.1,
     maximum=1200,
 )
-DEAD: Final = Setting(
+DEAD: Final = ServiceSetting(
     "strandline.fleet.dead.secs",
     10.0,
     "Time after which a silent server counts as dead, and a standby takes its seat. ZooKeeper"
     " allows 4 to 40 s by default.",
-    "service",
-    unit="s",
     minimum=1,
     maximum=3600,
 )

@@ -6,7 +6,7 @@ import ipaddress
 import re
 from typing import Final
 
-from strandline.settings.setting import Setting
+from strandline.settings.setting import ServiceSetting
 
 _LABEL: Final = re.compile(r"[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?", re.IGNORECASE)
 _NAME_CHARACTERS: Final = 253
@@ -36,7 +36,7 @@ def is_host(text: str) -> bool:
     return len(name) <= _NAME_CHARACTERS and all(map(_LABEL.fullmatch, name.split(".")))
 
 
-class HostSetting(Setting[str]):
+class HostSetting(ServiceSetting[str]):
     """A setting whose value is a host name or an address, or empty; without brackets."""
 
     __slots__ = ()

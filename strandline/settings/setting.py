@@ -55,7 +55,8 @@ class Setting(Generic[T]):
         default: Value when the option is absent; its type is the setting's type.
         doc: One sentence for docs/reference.md.
         scope: The component that reads it.
-        unit: Unit of a number; empty for a plain count or text.
+        unit: Unit of a number; empty for a plain count or text. A name that ends with ``.secs`` or
+            ``_ms`` says it itself.
         allowed: Allowed values as text, compared case-insensitively. Empty: any value.
         minimum: Lower bound of a number, inclusive.
         maximum: Upper bound of a number, inclusive.
@@ -71,6 +72,12 @@ class Setting(Generic[T]):
     minimum: float | None = None
     maximum: float | None = None
     secret: bool | None = None
+
+    def __post_init__(self) -> None:
+        if not self.unit:
+            named = {".secs": "s", "_ms": "ms"}
+            unit = next((unit for end, unit in named.items() if self.name.endswith(end)), "")
+            object.__setattr__(self, "unit", unit)  # a frozen value's own field, while it is made
 
     @overload
     def field(self) -> T: ...
@@ -145,6 +152,34 @@ class Setting(Generic[T]):
         if self.minimum is not None:
             return f"{words}, {self.minimum:.12g} or more"
         return words
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceSetting(Setting[T]):
+    """A setting that a service, for all its tables, reads."""
+
+    scope: SettingScope = "service"
+
+
+@dataclass(frozen=True, slots=True)
+class TableSetting(Setting[T]):
+    """A setting that whoever writes to the table reads."""
+
+    scope: SettingScope = "table"
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSetting(Setting[T]):
+    """A setting that the writing client in the driver reads."""
+
+    scope: SettingScope = "client"
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorSetting(Setting[T]):
+    """A setting that each of the executors reads."""
+
+    scope: SettingScope = "executor"
 
 
 def _convert(text: str, kind: type[object]) -> bool | int | float | str:

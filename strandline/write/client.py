@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
 from functools import cache, partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from fsview.local_view import open_view
@@ -492,12 +491,7 @@ class WriteClient:
     def __enter__(self) -> WriteClient:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _write(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,9 +17,11 @@ from benchmarks.servers.mix import SIZES, mixed
 from benchmarks.servers.moves import STEPS, moved
 from benchmarks.servers.outage import figure10
 from benchmarks.servers.routing import routed
-from benchmarks.servers.server import ServerError
+from benchmarks.servers.server import ServerError, StrandlineServer
 from benchmarks.servers.view_database import KINDS, ViewDatabase
 from tests.executor_proxy.scripted_server import Raw, Reply, ScriptedServer
+from tests.kit.servers.live_service import HttpClient
+from tests.strandline.fleet.serve_fleet import wait_until
 
 pytestmark = pytest.mark.property
 
@@ -58,6 +61,19 @@ def test_each_client_asks_until_the_time_is_over() -> None:
         latencies = load.run(0.0)
         assert len(latencies) == len(server.requests) == 3
         assert {request.path for request in server.requests} == {"/1", "/2"}
+
+
+def test_a_connection_that_its_server_has_closed_is_opened_again(tmp_path: Path) -> None:
+    with StrandlineServer(str(tmp_path), "--keep-alive", "1") as server:
+        first = server.ask("/healthz")
+
+        def is_closed() -> bool:
+            with HttpClient(server.port, None) as other:
+                told = json.loads(other.request("GET", "/v1/strandline/status").body)
+            return bool(told["connections"].get("idle"))
+
+        wait_until(is_closed)
+        assert server.ask("/healthz") == first
 
 
 def test_look_ups_are_passed_on_and_compared(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager, suppress
 import pytest
 
 from fsview.store.sql.database import TURN_S
-from fsview.store.sql.generations import LEASE_S
+from fsview.store.sql.session import LEASE_S
 from fsview.store.sql.store import SharedStore
 from fsview.store.sql.upkeep import forget
 from tests.conformance.shared_place import Faults, NewPlace, SharedPlace

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from fsview.store.base import Handle
-from fsview.store.sql.database import CommittedStep, Database, Head
+from fsview.store.sql.database import Database
+from fsview.store.sql.session import CommittedStep, Head
 from fsview.store.sql.store import SharedStore
 from fsview.store.sql.upkeep import Forgotten, forget
 from tests.kit.servers.stores import blobs_of

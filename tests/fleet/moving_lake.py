@@ -34,6 +34,7 @@ from tests.fleet.answers import Question, built_anew
 from tests.fleet.fleet_job import COPIES, REGIONS, FleetJob
 from tests.fleet.rounds import Rounds, Work
 from tests.kit.concurrency.patience import PATIENCE_S, pause
+from tests.kit.concurrency.wall_clock import WallClock
 from tests.kit.formats.marker_name import marker_name
 from tests.kit.servers.live_service import Answered, HttpClient
 from tests.kit.servers.tcp_relay import TcpRelay
@@ -57,8 +58,8 @@ PAUSE_S: Final = 0.3
 ATTEMPTS: Final = 12
 """Moves to and fro until one is seen in a state, which may last for milliseconds."""
 INSTANT: Final = "20300101000000000"
-PATIENT: Final = {**RETRYING, "hoodie.filesystem.view.remote.retry.max_numbers": "200"}
-"""Creations of markers are refused while the state store is away after a flip, docs/fleet.md."""
+RETRIES: Final = 5
+"""Most times that Hudi's job asks again, for some seconds in all; then it fails."""
 HUDI_KINDS: Final = (KINDS[0], KINDS[3])
 
 
@@ -81,6 +82,7 @@ class MovingLake:
     Attributes:
         servers: The members that may have seats, those of the group default first.
         routers: The routers.
+        clocks: The wall clocks of servers and routers, if they have one of their own.
         balancer: What Hudi's job names as its server; leads to one of the routers.
         state: The state store.
         struck: How many faults struck moves in which state.
@@ -89,8 +91,19 @@ class MovingLake:
         refused: What servers that it asks directly answered in place of 200, by status.
     """
 
-    def __init__(self, hudi: Hudi, folder: Path, place: Place, stack: ExitStack) -> None:
+    def __init__(
+        self,
+        hudi: Hudi,
+        folder: Path,
+        place: Place,
+        stack: ExitStack,
+        *,
+        has_clocks: bool,
+        retries: int,
+    ) -> None:
         self.folder, self._place, self._stack = folder, place, stack
+        self._has_clocks = has_clocks
+        self.clocks: dict[FleetServer, WallClock] = {}
         self.lake, self.hot = folder / "lake", folder / "lake" / "hot"
         self.hot.mkdir(parents=True)
         self.marked = SmallTable(LocalStorage(str(self.hot / "marked")))
@@ -106,7 +119,8 @@ class MovingLake:
         urls = tuple(router.url for router in self.routers)
         bases = (self.hot / "t0", self.hot / "t1", self.lake / "cool")
         self.ours = [FleetJob(hudi.spark, base, urls) for base in bases]
-        pointed = pointed_at(self.balancer.port) | PATIENT
+        often = {"hoodie.filesystem.view.remote.retry.max_numbers": str(retries)}
+        pointed = pointed_at(self.balancer.port) | RETRYING | often
         self.hudis = [Job(hudi, self.hot / str(kind), kind, pointed) for kind in HUDI_KINDS]
         self._tables: list[tuple[Storage, tuple[str, ...]]] = [
             *((LocalStorage(str(base)), REGIONS) for base in bases),
@@ -122,7 +136,11 @@ class MovingLake:
         lines = [self._stack.enter_context(TcpRelay(port)) for port in self._place.ports]
         state = self._place.url([line.port for line in lines])
         options = ("--fleet-copies", str(COPIES), *options)
-        server = FleetServer(root, self.folder, name, *options, state=state)
+        clock = WallClock(self.folder, name) if self._has_clocks else None
+        inside = () if clock is None else clock.inside
+        server = FleetServer(root, self.folder, name, *options, state=state, inside=inside)
+        if clock is not None:
+            self.clocks[server] = clock
         self._stack.enter_context(server)
         self._lines[server] = lines
         return server
@@ -355,11 +373,12 @@ class MovingLake:
             wait_until(lambda server=server: is_well(server))  # type: ignore[misc]
         self._rounds.check()
 
-    def turn_balancer(self, away: FleetServer) -> None:
-        """Lead to the other router, as a load balancer that has noticed a loss."""
-        if away.port == self.balancer.upstream:
+    def turn_balancer(self, away: FleetServer) -> bool:
+        """Lead new connections to the other router; return whether they came to this server."""
+        is_there = away.port == self.balancer.upstream
+        if is_there:
             self.balancer.upstream = next(r.port for r in self.routers if r is not away)
-            self.balancer.hang_up()
+        return is_there
 
     def cut(self, server: FleetServer) -> None:
         for line in self._lines[server]:
@@ -428,10 +447,12 @@ def _in_vain(
 
 
 @contextmanager
-def moving_lake(hudi: Hudi, folder: Path, place: Place) -> Iterator[MovingLake]:
+def moving_lake(
+    hudi: Hudi, folder: Path, place: Place, *, has_clocks: bool = False, retries: int = RETRIES
+) -> Iterator[MovingLake]:
     """Run the fleet and the clients of its tables within the block."""
     with ExitStack() as stack:
-        lake = MovingLake(hudi, folder, place, stack)
+        lake = MovingLake(hudi, folder, place, stack, has_clocks=has_clocks, retries=retries)
         lake.recover()
         with lake.used():
             yield lake

@@ -162,6 +162,33 @@ def test_a_change_is_told_without_looking(subject: Subject) -> None:
         told.wait()
 
 
+def test_who_renews_a_lease_ends_silent_ones_and_has_that_told(subject: Subject) -> None:
+    """So that no client has to look often."""
+    with (
+        closing(PostgresState(subject.url, subject.fleet, look_s=3600.0)) as one,
+        closing(PostgresState(subject.url, subject.fleet, look_s=3600.0)) as two,
+        closing(PostgresState(subject.url, "other", look_s=3600.0)) as other,
+        psycopg.connect(subject.url, autocommit=True) as admin,
+    ):
+        silent, kept = one.hold("members/a", b"", 60.0), two.hold("members/b", b"", 60.0)
+        apart = other.hold("members/a", b"", 60.0)
+        told = Told()
+        one.watch("members/a", told)
+        admin.execute(
+            "UPDATE strandline_fleet.state SET renewed = renewed - interval '1 hour'"
+            " WHERE fleet = %s AND key = 'members/a'",
+            (subject.fleet,),
+        )
+        assert kept.renew()
+        told.wait()
+        rows = admin.execute(
+            "SELECT key FROM strandline_fleet.state WHERE fleet = %s", (subject.fleet,)
+        )
+        assert rows.fetchall() == [("members/b",)]
+        assert not silent.renew()
+        assert apart.renew()
+
+
 def test_a_change_is_found_without_being_told(subject: Subject) -> None:
     """As behind a proxy that passes no messages on."""
     with closing(subject.open()) as state, psycopg.connect(subject.url) as admin:

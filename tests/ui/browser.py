@@ -12,6 +12,8 @@ from typing import Any, Final
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
 
+from tests.kit.concurrency.patience import PATIENCE_S
+
 _PACKAGES: Final = ("chromium", "fonts-inter")
 _WATCHED: Final = """
 window.reports = [];
@@ -19,7 +21,10 @@ document.addEventListener("securitypolicyviolation", (event) =>
   window.reports.push(`${event.violatedDirective} ${event.blockedURI} ${event.sourceFile}`));
 """
 _REFUSED: Final = "Failed to load resource: the server responded with a status of 4"
-_SETTLED: Final = "() => !document.querySelector('.state.loading') && document.querySelector('h1')"
+_SETTLED: Final = """
+() => document.querySelector("h1")
+  && ![...document.querySelectorAll(".state.loading")].some((each) => each.offsetParent)
+"""
 
 
 def chromium() -> str:
@@ -59,6 +64,7 @@ class Visit:
     troubles: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self.page.set_default_timeout(1000 * PATIENCE_S)
         self.page.add_init_script(_WATCHED)
         self.page.on("console", self._said)
         self.page.on("pageerror", lambda error: self.troubles.append(f"exception: {error}"))
@@ -105,8 +111,10 @@ class Visit:
 _INKED: Final = """
 () => [...document.querySelectorAll(".drawing canvas")].filter((canvas) => {
   if (!canvas.width || !canvas.height) return false;
-  const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
-  return data.some((value) => value > 0);
+  // A copy: chromium warns of a drawing that is read again and again.
+  const copy = new OffscreenCanvas(canvas.width, canvas.height).getContext("2d");
+  copy.drawImage(canvas, 0, 0);
+  return copy.getImageData(0, 0, canvas.width, canvas.height).data.some((value) => value > 0);
 }).length
 """
 

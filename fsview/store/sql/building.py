@@ -1,6 +1,6 @@
 """``Building``: writes the many rows of one step in several transactions, before they are shown.
 
-``fsview.store.sql.generations`` describes this in the database. Another server may commit a
+``fsview.store.sql.session`` describes this in the database. Another server may commit a
 step meanwhile. Then the rows aren't shown. After adopting that step, the server writes only the
 rows that differ from what it has written, which takes little time however many there are.
 """
@@ -12,7 +12,8 @@ from contextlib import suppress
 from typing import Final
 
 from fsview.store.base import RecordRows
-from fsview.store.sql.database import TURN_S, Build, Session
+from fsview.store.sql.database import TURN_S
+from fsview.store.sql.session import Build, Session
 from fsview.store.sql.shared_table import SharedTable, delete_all
 from timeline.errors import StoreBehindError
 

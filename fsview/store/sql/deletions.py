@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection
 
 from fsview.store.base import Handle
 from fsview.store.sql.building import Building
-from fsview.store.sql.database import Session
+from fsview.store.sql.session import Session
 from fsview.store.sql.shared_table import SharedTable, delete_all, delete_old_rows
 from timeline.errors import StoreError
 

@@ -12,7 +12,8 @@ from secrets import token_bytes
 from typing import Final
 
 from fsview.store.base import Handle
-from fsview.store.sql.database import CommittedStep, Database, Head, Session, TableHead
+from fsview.store.sql.database import Database
+from fsview.store.sql.session import CommittedStep, Head, Session, TableHead
 from fsview.store.sql.stored_form import blob_of
 from timeline.errors import BlobLostError, StoreBehindError, StoreError
 from timeline.storage.table_id import TableId

@@ -33,17 +33,17 @@ from typing import Any, ClassVar, Final
 
 from fsview.store.base import Blob, Handle, MakeRows, RecordRows, Store, StoredChunk
 from fsview.store.sql.building import Building
-from fsview.store.sql.database import (
+from fsview.store.sql.database import Database
+from fsview.store.sql.deletions import Deletions
+from fsview.store.sql.session import (
+    LEASE_S,
     CommittedStep,
     CommittedSteps,
-    Database,
     Head,
     NewBlobs,
     Session,
     TableHead,
 )
-from fsview.store.sql.deletions import Deletions
-from fsview.store.sql.generations import LEASE_S
 from fsview.store.sql.shared_table import AT_ONCE, STAMP_BYTES, SharedTable
 from fsview.store.sql.stored_form import blob_bytes
 from timeline.errors import BlobLostError, ConfigError, StoreBehindError, StoreError

@@ -19,9 +19,9 @@ from secrets import token_bytes
 from typing import Final
 
 from fsview.store.sql.building import Building
-from fsview.store.sql.database import CommittedStep, Database, Head
+from fsview.store.sql.database import Database
 from fsview.store.sql.deletions import Deletions
-from fsview.store.sql.generations import LEASE_S
+from fsview.store.sql.session import LEASE_S, CommittedStep, Head
 from fsview.store.sql.shared_table import (
     AT_ONCE,
     STAMP_BYTES,

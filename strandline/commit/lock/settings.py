@@ -7,133 +7,111 @@ from __future__ import annotations
 
 from typing import Final
 
-from strandline.settings.setting import Setting
+from strandline.settings.setting import ClientSetting
 
-PROVIDER: Final = Setting(
+PROVIDER: Final = ClientSetting(
     "hoodie.write.lock.provider",
     "",
     "Full class name of Hudi's lock provider that all writers of the table use; empty: the table"
     " has one writer. Supported: `InProcessLockProvider`, `FileSystemBasedLockProvider`,"
     " `StorageBasedLockProvider`, `ZookeeperBasedLockProvider`,"
     " `ZookeeperBasedImplicitBasePathLockProvider` of `org.apache.hudi.client.transaction.lock`.",
-    "client",
 )
-WAIT_TIME: Final = Setting(
+WAIT_TIME: Final = ClientSetting(
     "hoodie.write.lock.wait_time_ms",
     60_000,
     "Time that one attempt waits for the lock.",
-    "client",
-    unit="ms",
     minimum=0,
 )
-CLIENT_RETRIES: Final = Setting(
+CLIENT_RETRIES: Final = ClientSetting(
     "hoodie.write.lock.client.num_retries",
     50,
     "Number of attempts after the first one.",
-    "client",
     minimum=0,
 )
-CLIENT_RETRY_WAIT: Final = Setting(
+CLIENT_RETRY_WAIT: Final = ClientSetting(
     "hoodie.write.lock.client.wait_time_ms_between_retry",
     5_000,
     "Time between two attempts.",
-    "client",
     unit="ms",
     minimum=0,
 )
-RETRY_WAIT: Final = Setting(
+RETRY_WAIT: Final = ClientSetting(
     "hoodie.write.lock.wait_time_ms_between_retry",
     1_000,
     "Time between two polls of the lock within an attempt; with ZooKeeper, the first pause before"
     " a request is repeated.",
-    "client",
     unit="ms",
     minimum=1,
 )
-RETRY_MAX_WAIT: Final = Setting(
+RETRY_MAX_WAIT: Final = ClientSetting(
     "hoodie.write.lock.max_wait_time_ms_between_retry",
     16_000,
     "Longest pause before a request to ZooKeeper is repeated; pauses double up to it.",
-    "client",
     unit="ms",
     minimum=1,
 )
-RETRIES: Final = Setting(
+RETRIES: Final = ClientSetting(
     "hoodie.write.lock.num_retries",
     15,
     "How often a request to ZooKeeper is repeated.",
-    "client",
     minimum=0,
 )
-FILE_SYSTEM_PATH: Final = Setting(
+FILE_SYSTEM_PATH: Final = ClientSetting(
     "hoodie.write.lock.filesystem.path",
     "",
     "Folder of the file `lock` of `FileSystemBasedLockProvider`, a local path; empty: the table's"
     " `.hoodie`.",
-    "client",
 )
-FILE_SYSTEM_EXPIRE: Final = Setting(
+FILE_SYSTEM_EXPIRE: Final = ClientSetting(
     "hoodie.write.lock.filesystem.expire",
     0,
     "Age in minutes from which a lock file counts as abandoned and is deleted; 0: never.",
-    "client",
     minimum=0,
 )
-STORAGE_VALIDITY: Final = Setting(
+STORAGE_VALIDITY: Final = ClientSetting(
     "hoodie.write.lock.storage.validity.timeout.secs",
     300,
     "Length of a lease of `StorageBasedLockProvider`, at least ten times the renew interval: so"
     " long other writers wait for one that was killed.",
-    "client",
-    unit="s",
     minimum=10,
 )
-STORAGE_RENEW: Final = Setting(
+STORAGE_RENEW: Final = ClientSetting(
     "hoodie.write.lock.storage.renew.interval.secs",
     30,
     "Time between two extensions of the lease.",
-    "client",
-    unit="s",
     minimum=1,
 )
-ZOOKEEPER_URL: Final = Setting(
+ZOOKEEPER_URL: Final = ClientSetting(
     "hoodie.write.lock.zookeeper.url",
     "",
     "Servers as `host:port`, separated by commas; required with ZooKeeper.",
-    "client",
 )
-ZOOKEEPER_PORT: Final = Setting(
+ZOOKEEPER_PORT: Final = ClientSetting(
     "hoodie.write.lock.zookeeper.port",
     "",
     "Hudi doesn't read it, so a port that isn't in the URL is refused.",
-    "client",
 )
-ZOOKEEPER_BASE_PATH: Final = Setting(
+ZOOKEEPER_BASE_PATH: Final = ClientSetting(
     "hoodie.write.lock.zookeeper.base_path",
     "",
     "Node below which the lock's node is; required by `ZookeeperBasedLockProvider`.",
-    "client",
 )
-ZOOKEEPER_LOCK_KEY: Final = Setting(
+ZOOKEEPER_LOCK_KEY: Final = ClientSetting(
     "hoodie.write.lock.zookeeper.lock_key",
     "",
     "Name of the lock's node; empty: `hoodie.table.name`.",
-    "client",
 )
-ZOOKEEPER_SESSION_TIMEOUT: Final = Setting(
+ZOOKEEPER_SESSION_TIMEOUT: Final = ClientSetting(
     "hoodie.write.lock.zookeeper.session_timeout_ms",
     60_000,
     "Time after which the server takes a silent client, and its lock, for gone.",
-    "client",
-    unit="ms",
     minimum=1,
 )
-ZOOKEEPER_CONNECTION_TIMEOUT: Final = Setting(
+ZOOKEEPER_CONNECTION_TIMEOUT: Final = ClientSetting(
     "hoodie.write.lock.zookeeper.connection_timeout_ms",
     15_000,
     "Time that connecting to ZooKeeper may take.",
-    "client",
-    unit="ms",
     minimum=1,
 )
 

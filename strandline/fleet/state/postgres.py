@@ -1,7 +1,7 @@
 """``PostgresState``: the state store of servers on several machines, in PostgreSQL.
 
 ``NOTIFY`` reports changes at once. A thread that polls the keys finds them within ``LOOK_S`` even
-if a notification is lost, and also finds expired leases.
+if a notification is lost. Whoever renews a lease deletes expired ones, and has that reported, too.
 
 A row has a fleet's name, a key, its value and version. A lease's row also has the holder's random
 bytes, the time to live, and the time of renewal by the database's clock. Each writing transaction
@@ -41,7 +41,7 @@ from strandline.fleet.state.watches import Poller, Watches
 from timeline.threads import JoinedThread
 
 ANSWER_S: Final = 5.0
-LOOK_S: Final = 1.0
+LOOK_S: Final = 10.0
 
 logger = logging.getLogger(__name__)
 
@@ -144,13 +144,22 @@ class PostgresRows(StateRows):
         self._cursor.execute(changed, (value, version, self._fleet, key))
 
     def renew(self, key: str, holder: bytes) -> int | None:
-        """See ``StateRows``."""
+        """See ``StateRows``; also deletes expired leases, and notifies the listeners of it.
+
+        All in one statement, as members do little else.
+        """
+        # Rows that another renewal is deleting are left to it: it would wait for ours.
         renewed = (
-            "UPDATE there SET renewed = clock_timestamp()"
-            " WHERE fleet = %s AND key = %s AND holder = %s RETURNING version"
+            "WITH gone AS (DELETE FROM state WHERE fleet = %(fleet)s AND key IN (SELECT key"
+            " FROM ended WHERE fleet = %(fleet)s FOR UPDATE SKIP LOCKED) RETURNING key),"
+            " renewed AS (UPDATE there SET renewed = clock_timestamp()"
+            " WHERE fleet = %(fleet)s AND key = %(key)s AND holder = %(holder)s RETURNING version)"
+            " SELECT (SELECT version FROM renewed),"
+            " (SELECT count(pg_notify(%(channel)s, %(fleet)s)) FROM gone)"
         )
-        found = self._all(renewed, self._fleet, key, holder)
-        return int(found[0][0]) if found else None
+        values = {"fleet": self._fleet, "key": key, "holder": holder, "channel": NAMESPACE}
+        ((version, _),) = self._cursor.execute(renewed, values).fetchall()
+        return None if version is None else int(version)
 
     def delete(self, key: str) -> None:
         """See ``StateRows``."""

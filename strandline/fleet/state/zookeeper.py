@@ -46,8 +46,11 @@ from timeline.errors import ConfigError, StateUnavailableError
 
 SESSION_S: Final = 10.0
 ANSWER_S: Final = 15.0
-_LOOK_S: Final = 5.0
-"""ZooKeeper reports changes; after this time a client polls even without a report."""
+_LOOK_S: Final = 60.0
+"""ZooKeeper reports changes, and kazoo that the connection was lost, which may have hidden some.
+
+After this time a client polls even without a report: a poll is a request for each key.
+"""
 
 logger = logging.getLogger(__name__)
 _ATTEMPTS: Final = 200

@@ -34,6 +34,11 @@ MAX_KEY: Final = "hoodie_max_record_key"
 
 _BEYOND_U_FFFF: Final = r"[\x{10000}-\x{10FFFF}]"
 _PIECE_ROWS: Final = 131_072
+_LEAN_ROWS: Final = 16_384
+_LEAN_BYTES: Final = 8 << 20
+"""Most rows, and about the bytes, encoded, of a piece of a lean reader."""
+_LEAN_BUFFER: Final = 1 << 20
+"""Bytes of a column that a lean reader reads at once."""
 
 
 def read_base_file(storage: Storage, path: str, columns: Sequence[str] | None = None) -> pa.Table:
@@ -80,8 +85,10 @@ class StoredRows:
         place: str,
         *,
         threads: bool = True,
+        lean: bool = False,
     ) -> None:
         self._threads = threads
+        self._lean = lean
         self._file = file
         self._source = source
         self._path = path
@@ -220,7 +227,8 @@ class StoredRows:
             # Row group by row group, so that no more than one is buffered.
             for group in wanted:
                 begin = first
-                batches = self._file.iter_batches(_PIECE_ROWS, [group], names, self._threads)
+                size = self._piece_rows(group)
+                batches = self._file.iter_batches(size, [group], names, self._threads)
                 for batch in batches:
                     piece = pa.Table.from_batches([batch])
                     if known is not None:
@@ -232,6 +240,14 @@ class StoredRows:
                     yield piece
                 if names:
                     check_read(first - begin, self._file.metadata, [group], self._place)
+
+    def _piece_rows(self, group: int) -> int:
+        """Return the most rows of a piece of a row group."""
+        if not self._lean:
+            return _PIECE_ROWS
+        footer = self._file.metadata.row_group(group)
+        fitting = _LEAN_BYTES * footer.num_rows // max(1, footer.total_byte_size)
+        return max(1, min(_LEAN_ROWS, int(fitting)))
 
     def conformed(
         self,
@@ -295,7 +311,9 @@ def has_sound_statistics(kind: pa.DataType) -> bool:
 
 
 @contextmanager
-def stored_rows(storage: Storage, path: str, *, threads: bool = True) -> Iterator[StoredRows]:
+def stored_rows(
+    storage: Storage, path: str, *, threads: bool = True, lean: bool = False
+) -> Iterator[StoredRows]:
     """Open a base file to read its rows in pieces; errors as in ``read_base_file``.
 
     Args:
@@ -303,12 +321,15 @@ def stored_rows(storage: Storage, path: str, *, threads: bool = True) -> Iterato
         path: Path under the base path.
         threads: Whether Arrow's threads may read pieces. False on a thread of Arrow: if all of them
             waited for each other, they would wait forever.
+        lean: Whether pieces are small, and a local file is read through small buffers, so that a
+            row group's encoded bytes aren't in memory. In a remote one each buffer is a request.
     """
     place = f"{path} under {storage.base_path}"
+    buffer = _LEAN_BUFFER if lean and not storage.is_remote else 0
     with storage.open_input(path) as source:
         with read_errors(place):
-            file = _parquet_file(source, place, threads=threads)
-        yield StoredRows(file, source, path, place, threads=threads)
+            file = _parquet_file(source, place, threads=threads, buffer=buffer)
+        yield StoredRows(file, source, path, place, threads=threads, lean=lean)
 
 
 def read_keys_if(
@@ -378,9 +399,16 @@ def _opened(storage: Storage, path: str) -> Iterator[pq.ParquetFile]:
         yield _parquet_file(source, place)
 
 
-def _parquet_file(source: pa.NativeFile, place: str, *, threads: bool = True) -> pq.ParquetFile:
+def _parquet_file(
+    source: pa.NativeFile, place: str, *, threads: bool = True, buffer: int = 0
+) -> pq.ParquetFile:
     # Old Spark writers store 96-bit timestamps; read them as microseconds like the rest.
-    file = pq.ParquetFile(source, pre_buffer=threads, coerce_int96_timestamp_unit="us")
+    file = pq.ParquetFile(
+        source,
+        buffer_size=buffer,
+        pre_buffer=threads and not buffer,
+        coerce_int96_timestamp_unit="us",
+    )
     names = file.schema_arrow.names
     if len(set(names)) < len(names):
         twice = sorted({name for name in names if names.count(name) > 1})

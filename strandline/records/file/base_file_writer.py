@@ -35,64 +35,57 @@ from strandline.records.meta_fields import (
 )
 from strandline.records.row_selection import bounded_slices
 from strandline.records.schema.avro_schema import avro_with_meta_fields
-from strandline.settings.setting import Setting
+from strandline.settings.setting import TableSetting
 
 AVRO_SCHEMA_KEY: Final = "parquet.avro.schema"
 MODEL_KEY: Final = "writer.model.name"
 BLOOM_KEY: Final = "org.apache.hudi.bloomfilter"
 BLOOM_TYPE_KEY: Final = "hoodie_bloom_filter_type_code"
 
-CODEC: Final = Setting(
+CODEC: Final = TableSetting(
     "hoodie.parquet.compression.codec",
     "gzip",
     "Compression of base files.",
-    "table",
     allowed=("gzip", "snappy", "zstd", "lz4_raw", "brotli", "uncompressed"),
 )
-ROW_GROUP: Final = Setting(
+ROW_GROUP: Final = TableSetting(
     "hoodie.parquet.block.size",
     120 << 20,
     "In-memory size of a base file's row groups.",
-    "table",
     unit="bytes",
     minimum=1024,
 )
-BLOOM_ENABLED: Final = Setting(
+BLOOM_ENABLED: Final = TableSetting(
     "hoodie.parquet.bloom.filter.enabled",
     True,
     "Whether base files have a Bloom filter of their keys; with a Bloom index they always have one."
     " Other indexes and readers don't need it.",
-    "table",
 )
-BLOOM_ENTRIES: Final = Setting(
+BLOOM_ENTRIES: Final = TableSetting(
     "hoodie.index.bloom.num_entries",
     0,
     "Number of keys that a base file's Bloom filter is sized for; 0 means the file's rows, up to"
     " Hudi's 60000, whose filter alone takes 431 kB.",
-    "table",
     minimum=0,
     maximum=10_000_000,
 )
-BLOOM_ERROR_RATE: Final = Setting(
+BLOOM_ERROR_RATE: Final = TableSetting(
     "hoodie.index.bloom.fpp",
     1e-9,
     "False-positive rate of the Bloom filter.",
-    "table",
     minimum=1e-12,
     maximum=0.5,
 )
-BLOOM_TYPE: Final = Setting(
+BLOOM_TYPE: Final = TableSetting(
     "hoodie.bloom.index.filter.type",
     "DYNAMIC_V0",
     "Type of the Bloom filter.",
-    "table",
     allowed=("DYNAMIC_V0", "SIMPLE"),
 )
-BLOOM_MAX_ENTRIES: Final = Setting(
+BLOOM_MAX_ENTRIES: Final = TableSetting(
     "hoodie.bloom.index.filter.dynamic.max.entries",
     100_000,
     "Number of keys up to which a dynamic Bloom filter grows.",
-    "table",
     minimum=1,
 )
 

@@ -25,7 +25,7 @@ from strandline.records.file.avro_records import encoded_rows
 from strandline.records.file.base_file_writer import BaseFileSettings, BaseFileWriter
 from strandline.records.row_selection import one_chunk
 from strandline.records.schema.avro_schema import avro_with_meta_fields
-from strandline.settings.setting import Setting
+from strandline.settings.setting import TableSetting
 from timeline.encoding.delete_block import (
     DECIMAL_SCALE,
     DeletedRecord,
@@ -47,26 +47,23 @@ from timeline.errors import UnsupportedTableError
 AVRO: Final = "avro"
 PARQUET: Final = "parquet"
 
-LOG_FORMAT: Final = Setting(
+LOG_FORMAT: Final = TableSetting(
     "hoodie.logfile.data.block.format",
     AVRO,
     "Format of the rows in logs: `avro` or `parquet`.",
-    "table",
     allowed=(AVRO, PARQUET),
 )
-LOG_BLOCK_SIZE: Final = Setting(
+LOG_BLOCK_SIZE: Final = TableSetting(
     "hoodie.logfile.data.block.max.size",
     256 << 20,
     "Size at which a block of rows in a log is ended.",
-    "table",
     unit="bytes",
     minimum=1,
 )
-LOG_FILE_SIZE: Final = Setting(
+LOG_FILE_SIZE: Final = TableSetting(
     "hoodie.logfile.max.size",
     1 << 30,
     "Size of a log after which a write begins another one.",
-    "table",
     unit="bytes",
     minimum=1,
 )

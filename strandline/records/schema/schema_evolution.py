@@ -53,33 +53,29 @@ from strandline.records.schema.column_change import (
     type_text,
 )
 from strandline.records.schema.columns import check_names, check_nesting, column_of, nullable_inside
-from strandline.settings.setting import Setting
+from strandline.settings.setting import TableSetting
 from timeline.errors import InputError
 
-RECONCILE: Final = Setting(
+RECONCILE: Final = TableSetting(
     "hoodie.datasource.write.reconcile.schema",
     False,
     "Whether the table keeps its schema where it has all columns of the rows, as wide or wider;"
     " missing columns are null. Deprecated by Hudi.",
-    "table",
 )
-SET_NULL: Final = Setting(
+SET_NULL: Final = TableSetting(
     "hoodie.write.set.null.for.missing.columns",
     False,
     "Whether columns of the table that the rows lack become nullable and are null in the rows.",
-    "table",
 )
-VALIDATE: Final = Setting(
+VALIDATE: Final = TableSetting(
     "hoodie.avro.schema.validate",
     False,
     "Whether the rows' schema becomes the table's if stored rows can be read by it.",
-    "table",
 )
-ALLOW_DROP: Final = Setting(
+ALLOW_DROP: Final = TableSetting(
     "hoodie.datasource.write.schema.allow.auto.evolution.column.drop",
     False,
     "Whether columns that the rows lack are dropped from the table.",
-    "table",
 )
 
 _SAME_TEXT: Final = ((pa.int32(), pa.int64()), (pa.float32(), pa.float64()))

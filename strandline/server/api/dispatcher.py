@@ -29,7 +29,7 @@ from functools import partial
 from http import HTTPStatus
 from typing import Final, TypeVar
 
-from fsview.wire.param import PRETTY
+from fsview.wire.param import PRETTY, V2
 from strandline.server.api.late_answers import LateAnswers, wait_of
 from strandline.server.http.reply import (
     INTERNAL,
@@ -41,7 +41,7 @@ from strandline.server.http.reply import (
     pretty,
     success,
 )
-from strandline.server.http.request import V2, Request
+from strandline.server.http.request import Request
 from strandline.server.log_format import of_request
 from strandline.server.table_threads import TableThreads
 from timeline.errors import InputError, StrandlineError

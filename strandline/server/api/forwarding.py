@@ -49,7 +49,15 @@ from fsview.wire.marker_form import (
     DIRECTORY_EXISTS,
     MARKERS,
 )
-from fsview.wire.param import BASE_PATH, PARTITION, REFRESH_OFF, TIMELINE_HASH, WAIT_HEADER
+from fsview.wire.param import (
+    BASE_PATH,
+    PARTITION,
+    REFRESH_OFF,
+    TIMELINE_HASH,
+    V2,
+    WAIT_HEADER,
+    WATCH_PATH,
+)
 from fsview.wire.routes import BY_NAME, ROUTES
 from strandline.fleet.copies import TOLD, Copies
 from strandline.fleet.current import CurrentFleet, KnownFleet
@@ -68,8 +76,6 @@ from strandline.server.http.reply import TEXT, Reply, failure_of
 from strandline.server.http.request import (
     INSTANT_STATES,
     REQUEST_ID,
-    V2,
-    WATCH,
     Application,
     Request,
     unquoted,
@@ -184,7 +190,7 @@ class _Asked:
         path = request.path.rstrip("/")
         kind = _KINDS.get((method, path))
         # Watchers of a table share one watch at its owner.
-        if kind is None and path.startswith(f"{V2}/") and path != WATCH and method == "GET":
+        if kind is None and path.startswith(f"{V2}/") and path != WATCH_PATH and method == "GET":
             kind = _Kind()
         base_path = request.table
         table = None if kind is None else _table_text(base_path)

@@ -36,7 +36,7 @@ import httptools
 from fsview.load.listing import PATH_CHARACTERS
 from fsview.wire.lookup_form import LOOKUP_PATH
 from fsview.wire.marker_form import MARKER_DIRECTORY, MARKERS
-from fsview.wire.param import BASE_PATH, REQUEST_ID_HEADER
+from fsview.wire.param import BASE_PATH, REQUEST_ID_HEADER, TABLE, V2
 from fsview.wire.routes import PREFIX
 from strandline.fleet.moving.neighbours import RECORD
 from strandline.server.http.authorization import Admission, AdmittedClient, Right, right_for
@@ -85,12 +85,6 @@ _unescaped_again = lru_cache(maxsize=4096)(_unescaped)
 
 INSTANT_STATES: Final = "/v1/hoodie/instantstate"
 STATES_DIRECTORY: Final = "instantstatedirpath"
-
-V2: Final = "/v2"
-"""Where ``strandline.server.rest`` begins."""
-WATCH: Final = f"{V2}/watch"
-TABLE: Final = "table"
-"""Parameter of ``/v2`` with a table's base path."""
 
 _NAMED_BY: Final[Mapping[str, str]] = {
     f"{PREFIX}/": BASE_PATH,

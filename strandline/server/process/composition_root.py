@@ -48,6 +48,7 @@ from strandline.server.http.authorization import (
     METRICS_PATH,
     OPEN_PATHS,
     READY,
+    UI,
     Admission,
 )
 from strandline.server.http.refusals import Refusals
@@ -215,7 +216,9 @@ class Parts:
         paths = {path.rstrip("/") or path for _, path in self.routes}
         self.refusals = Refusals(self._clock, paths, self._count_refusal)
         named = {route.path.rstrip("/"): route.name for route in ROUTES}
-        self.latencies = Latencies({**{path: path for path in paths}, **named}.items())
+        page = UI.rstrip("/")
+        names = {path: page if path.startswith(UI) else path for path in paths}
+        self.latencies = Latencies({**names, **named}.items())
         self.hot = HotPath(self.answers, self.latencies)
 
     def application(self, threads: TableThreads) -> Application:

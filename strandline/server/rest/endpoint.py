@@ -26,11 +26,12 @@ from fsview.query.queries import latest_file_slices_before_or_on
 from fsview.query.sums import NEWEST, partition_sums
 from fsview.table_view import Lease
 from fsview.view_manager import ViewManager
+from fsview.wire.param import TABLE, WATCH_PATH
 from strandline.fleet.current import CurrentFleet
 from strandline.fleet.forward import Forwarded, Forwarder
 from strandline.server.api.metrics import Scrape
 from strandline.server.http.reply import INTERNAL, JSON, Reply, compressed, names_type
-from strandline.server.http.request import REQUEST_ID, TABLE, WATCH, Request
+from strandline.server.http.request import REQUEST_ID, Request
 from strandline.server.log_format import of_request
 from strandline.server.lookup.answer import AnswerCache, check_wanted, refusing_if_closed
 from strandline.server.rest.figures import merged, server_figures, silent, table_rows
@@ -153,7 +154,7 @@ class RestEndpoint:
         if operation is None:
             return _tagged(Reply(HTTPStatus.OK, self._document, JSON), request)
         arguments = operation.arguments(given)
-        if path == WATCH:
+        if path == WATCH_PATH:
             return await self._watched(threads, request, arguments)
         if operation.of_table:
             work = partial(self._of_table, operation, arguments, given, request)
@@ -415,6 +416,7 @@ class RestEndpoint:
             "table": str(TableId.of(base_path).normal()),
             "instant": None if state is None else state.instant,
             "state": arguments["after"] if state is None else state.mark,
+            "hash": None if state is None else state.hashes[-1],
             "changed": changed,
         }
         return Reply(HTTPStatus.OK, _json(value), JSON)
@@ -433,13 +435,14 @@ class RestEndpoint:
             mark = "" if before is None else before.mark
             params = {TABLE: base_path, "after": mark, "timeout": UPSTREAM_S}
             sent = Forwarded(
-                *("GET", f"{WATCH}?{urlencode(params)}".encode("ascii")),
+                *("GET", f"{WATCH_PATH}?{urlencode(params)}".encode("ascii")),
                 within_s=UPSTREAM_S + MEMBER_S,
             )
             answer = await forwarder.ask(owners, sent) if owners else None
             if answer is not None and answer.status == HTTPStatus.OK:
                 value = bounded_loads(bytes(answer.body))
-                return Look(TableMark(value["instant"], str(value["state"])))
+                mark = str(value["state"])
+                return Look(TableMark(value["instant"], mark, (mark[:64], str(value["hash"]))))
         return await threads.run(request.table, self._look_here, base_path)
 
     def _look_here(self, base_path: str) -> Look:

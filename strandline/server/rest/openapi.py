@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from strandline.server.http.request import V2
+from fsview.wire.param import V2
 from strandline.server.rest.operation import OPENAPI, OPERATIONS, Column, Operation
 from strandline.version import __version__
 

@@ -14,7 +14,7 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from fsview.load.listing import PATH_CHARACTERS
-from strandline.server.http.request import V2, WATCH
+from fsview.wire.param import V2, WATCH_PATH
 
 ROWS: Final = 1_000
 """Rows of a page if the request doesn't say."""
@@ -597,7 +597,7 @@ OPERATIONS: Final = (
                 "timeout", "How long to wait, seconds.", "seconds", WATCH_S, (0, MOST_WATCH_S)
             ),
         ),
-        members={"changed": {"type": "boolean"}},
+        members={"hash": _NULLABLE_TEXT, "changed": {"type": "boolean"}},
     ),
 )
 """All operations, in the order of the reference."""
@@ -605,4 +605,4 @@ OPERATIONS: Final = (
 OPENAPI: Final = f"{V2}/openapi.json"
 BY_NAME: Final = {each.name: each for each in OPERATIONS}
 BY_PATH: Final = {**{each.path: each for each in OPERATIONS}, OPENAPI: None}
-assert BY_NAME["watch"].path == WATCH
+assert BY_NAME["watch"].path == WATCH_PATH

@@ -33,12 +33,13 @@ class TableMark(NamedTuple):
     Attributes:
         instant: Requested time of the last instant of its timeline; ``None``: it has none.
         mark: ``Snapshot.mark``.
-        hashes: The timeline's hashes, of which a client may name either.
+        hashes: The timeline's hashes, as servers and as clients make them; a client may name
+            either.
     """
 
     instant: str | None
     mark: str
-    hashes: tuple[str, ...] = ()
+    hashes: tuple[str, str]
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> TableMark:
@@ -49,7 +50,7 @@ class TableMark(NamedTuple):
     def differs(self, after: str | None) -> bool:
         """Whether it differs from a mark, or from a timeline hash; from ``None`` it does."""
         if after is not None and len(after) == _HASH_CHARACTERS:
-            return after not in (self.hashes or (self.mark[:_HASH_CHARACTERS],))
+            return after not in self.hashes
         return after != self.mark
 
 
@@ -165,7 +166,7 @@ class Watches:
                 watched.task = loop.create_task(self._look_on(watched, looks))
             if not self._has_ended:
                 await asyncio.wait((watcher.told,), timeout=timeout_s)
-            if watcher.told.done():
+            if watcher.told.done() and not watcher.told.cancelled():
                 return watcher.told.result(), True
             return watched.state, False
         finally:

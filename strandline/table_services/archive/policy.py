@@ -8,75 +8,66 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from strandline.settings.setting import Setting, Settings, settings_of
+from strandline.settings.setting import ClientSetting, Settings, settings_of
 from strandline.table_services.compact import policy as compactions
 from timeline.errors import ConfigError
 
-AUTOMATIC: Final = Setting(
+AUTOMATIC: Final = ClientSetting(
     "hoodie.archive.automatic",
     True,
     "Whether each write is followed by an archival if enough write instants are there.",
-    "client",
 )
-KEEP_MIN: Final = Setting(
+KEEP_MIN: Final = ClientSetting(
     "hoodie.keep.min.commits",
     20,
     "Number of completed write instants that an archival leaves on the active timeline. If the"
     " cleaner's policy retains as many or more, it is raised.",
-    "client",
     minimum=1,
 )
-KEEP_MAX: Final = Setting(
+KEEP_MAX: Final = ClientSetting(
     "hoodie.keep.max.commits",
     30,
     "Number of completed write instants from which on the older ones are archived; raised with"
     " hoodie.keep.min.commits, which must be less.",
-    "client",
     minimum=2,
 )
-BEYOND_SAVEPOINT: Final = Setting(
+BEYOND_SAVEPOINT: Final = ClientSetting(
     "hoodie.archive.beyond.savepoint",
     False,
     "Whether write instants after a savepoint are archived. This writer refuses look-ups in such a"
     " table until the savepoint is deleted and its commit archived, too.",
-    "client",
 )
-LOG_BATCH: Final = Setting(
+LOG_BATCH: Final = ClientSetting(
     "hoodie.commits.archival.batch",
     10,
     "Number of records in a block of the archive of version 6.",
-    "client",
     minimum=1,
 )
-MERGED_FILES: Final = Setting(
+MERGED_FILES: Final = ClientSetting(
     "hoodie.timeline.compaction.batch.size",
     10,
     "Number of files of a level of the archive, from version 8 on, that are merged into one of the"
     " next level.",
-    "client",
     minimum=2,
 )
-MERGED_BYTES: Final = Setting(
+MERGED_BYTES: Final = ClientSetting(
     "hoodie.timeline.compaction.target.file.max.bytes",
     1000 << 20,
     "Size from which on no more files of the archive are added to a merge.",
-    "client",
     unit="bytes",
     minimum=1,
 )
-MANIFESTS: Final = Setting(
+MANIFESTS: Final = ClientSetting(
     "hoodie.timeline.manifest.retained.versions",
     3,
     "Number of manifests of the archive that stay, besides those of the merges just made.",
-    "client",
     minimum=1,
 )
-ARCHIVE_PARALLELISM: Final = Setting(
+ARCHIVE_PARALLELISM: Final = ClientSetting(
     "hoodie.archive.delete.parallelism",
     8,
     "Number of instants' files read, or of pending instants' files deleted, at a time, by threads"
     " of the driver; always 1 on a local disk. Hudi's default is 100 tasks of the cluster.",
-    "client",
     unit="threads",
     minimum=1,
     maximum=256,

@@ -28,7 +28,7 @@ from operator import attrgetter
 from typing import Final
 
 from strandline.read.state.reader_lease import EVERYTHING, Lease, held_from
-from strandline.settings.setting import Setting, Settings, settings_of
+from strandline.settings.setting import ClientSetting, Setting, Settings, settings_of
 from timeline.instant import CLEAN, LOG_COMPACTION, WRITE_ACTIONS, Instant
 from timeline.metadata.instant_metadata import CleanMetadata
 from timeline.timeline import Timeline
@@ -41,80 +41,70 @@ POLICIES: Final = (KEEP_LATEST_COMMITS, KEEP_LATEST_BY_HOURS, KEEP_LATEST_FILE_V
 NO_LIMIT: Final = (1 << 63) - 1
 """Java's ``Long.MAX_VALUE``."""
 
-AUTOMATIC: Final = Setting(
+AUTOMATIC: Final = ClientSetting(
     "hoodie.clean.automatic",
     True,
     "Whether each write is followed by a clean.",
-    "client",
 )
-ASYNC: Final = Setting(
+ASYNC: Final = ClientSetting(
     "hoodie.clean.async.enabled",
     False,
     "Whether the clean after a write runs on a thread of its own beside the next write, which waits"
     " for it when it has committed.",
-    "client",
 )
-POLICY: Final = Setting(
+POLICY: Final = ClientSetting(
     "hoodie.clean.policy",
     KEEP_LATEST_COMMITS,
     "Retention policy. If it isn't set, and exactly one of the next three settings is, the policy"
     " is that setting's.",
-    "client",
     allowed=POLICIES,
 )
-RETAINED: Final = Setting(
+RETAINED: Final = ClientSetting(
     "hoodie.clean.commits.retained",
     10,
     "KEEP_LATEST_COMMITS: number of completed write instants that stay readable.",
-    "client",
     minimum=1,
 )
-HOURS: Final = Setting(
+HOURS: Final = ClientSetting(
     "hoodie.clean.hours.retained",
     24,
     "KEEP_LATEST_BY_HOURS: hours for which the state at each write stays readable.",
-    "client",
     minimum=1,
 )
-VERSIONS: Final = Setting(
+VERSIONS: Final = ClientSetting(
     "hoodie.clean.fileversions.retained",
     3,
     "KEEP_LATEST_FILE_VERSIONS: number of slices that stay in each file group.",
-    "client",
     minimum=1,
 )
-MAX_TO_CLEAN: Final = Setting(
+MAX_TO_CLEAN: Final = ClientSetting(
     "hoodie.clean.max.commits.to.clean",
     NO_LIMIT,
     "Maximum number of write instants by which a clean advances the earliest retained one. Unused"
     " with KEEP_LATEST_FILE_VERSIONS.",
-    "client",
     minimum=1,
 )
-EMPTY_HOURS: Final = Setting(
+EMPTY_HOURS: Final = ClientSetting(
     "hoodie.write.empty.clean.interval.hours",
     -1,
     "Hours after the last clean from which a clean that finds nothing writes an empty one, so that"
     " the next one examines only later writes. If it isn't positive, this happens after 10 write"
     " instants; Hudi never does it then. Unused with KEEP_LATEST_FILE_VERSIONS.",
-    "client",
     minimum=-1,
 )
-MAX_COMMITS: Final = Setting(
+MAX_COMMITS: Final = ClientSetting(
     "hoodie.clean.trigger.max.commits",
     1,
     "Number of write instants that must complete after a clean before the next one is planned. With"
     " 0 a call of `clean` plans one even without a write, as `strandline clean --apply` does.",
-    "client",
     minimum=0,
 )
-PARALLELISM: Final = Setting(
+PARALLELISM: Final = ClientSetting(
     "hoodie.clean.parallelism",
     8,
     "Number of files, or requests for 1,000 files, deleted at a time by threads of the driver. On"
     " Spark more than 1,000 files for each thread are deleted by tasks on all cores. Hudi's default"
     " is 200 tasks.",
-    "client",
     unit="threads",
     minimum=1,
     maximum=256,

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from strandline.settings.setting import Setting, Settings, refusal, settings_of
+from strandline.settings.setting import ClientSetting, Settings, refusal, settings_of
 from timeline.clock import parse_instant_time
 from timeline.errors import ConfigError
 from timeline.instant import COMMIT, COMPACTION, DELTA_COMMIT, Instant
@@ -49,86 +49,75 @@ UNBOUNDED: Final = _PACKAGE + "UnBoundedCompactionStrategy"
 BY_DAY: Final = _PACKAGE + "DayBasedCompactionStrategy"
 STRATEGIES: Final = (BY_LOG_SIZE, BY_LOG_NUMBER, BOUNDED_IO, UNBOUNDED, BY_DAY)
 
-INLINE: Final = Setting(
+INLINE: Final = ClientSetting(
     "hoodie.compact.inline",
     False,
     "Whether a write to a merge-on-read table is followed by a compaction, if one is due. If it"
     " isn't set, `hoodie.datasource.compaction.async.enable=false` sets it.",
-    "client",
 )
-SCHEDULE_INLINE: Final = Setting(
+SCHEDULE_INLINE: Final = ClientSetting(
     "hoodie.compact.schedule.inline",
     False,
     "Whether a write to a merge-on-read table plans a compaction, if one is due, for another job to"
     " execute.",
-    "client",
 )
-ASYNC: Final = Setting(
+ASYNC: Final = ClientSetting(
     "hoodie.datasource.compaction.async.enable",
     True,
     "Whether compactions are left to another job, and in a stream run beside it; with `false`,"
     " writes compact unless `hoodie.compact.inline` says otherwise.",
-    "client",
 )
-DELTA_COMMITS: Final = Setting(
+DELTA_COMMITS: Final = ClientSetting(
     "hoodie.compact.inline.max.delta.commits",
     5,
     "Delta commits after which a compaction is due.",
-    "client",
     minimum=1,
 )
-DELTA_SECONDS: Final = Setting(
+DELTA_SECONDS: Final = ClientSetting(
     "hoodie.compact.inline.max.delta.seconds",
     3600,
     "Seconds after which a compaction is due.",
-    "client",
     unit="s",
     minimum=0,
 )
-TRIGGER: Final = Setting(
+TRIGGER: Final = ClientSetting(
     "hoodie.compact.inline.trigger.strategy",
     NUM_COMMITS,
     "When a compaction after a write is due: by the number of delta commits, by the time, or both.",
-    "client",
     allowed=TRIGGERS,
 )
-STRATEGY: Final = Setting(
+STRATEGY: Final = ClientSetting(
     "hoodie.compaction.strategy",
     BY_LOG_SIZE,
     "Which file groups a compaction takes, by Hudi's class names, several of which are applied one"
     " after the other: `LogFileSizeBasedCompactionStrategy` (largest logs first),"
     " `LogFileNumBasedCompactionStrategy` (most logs first), `BoundedIOCompactionStrategy`,"
     " `DayBasedCompactionStrategy` (newest partitions), `UnBoundedCompactionStrategy` (all).",
-    "client",
 )
-TARGET_IO: Final = Setting(
+TARGET_IO: Final = ClientSetting(
     "hoodie.compaction.target.io",
     512_000,
     "MiB that a compaction reads and writes; after the file group that exceeds it no more are"
     " taken. Unused with UnBoundedCompactionStrategy.",
-    "client",
     minimum=1,
 )
-LOG_SIZE: Final = Setting(
+LOG_SIZE: Final = ClientSetting(
     "hoodie.compaction.logfile.size.threshold",
     0,
     "LogFileSizeBasedCompactionStrategy: least size of a file group's logs.",
-    "client",
     unit="bytes",
     minimum=0,
 )
-LOG_NUMBER: Final = Setting(
+LOG_NUMBER: Final = ClientSetting(
     "hoodie.compaction.logfile.num.threshold",
     0,
     "LogFileNumBasedCompactionStrategy: least number of a file group's logs.",
-    "client",
     minimum=0,
 )
-DAYS: Final = Setting(
+DAYS: Final = ClientSetting(
     "hoodie.compaction.daybased.target.partitions",
     10,
     "DayBasedCompactionStrategy: number of newest partitions, by their paths as yyyy/MM/dd.",
-    "client",
     minimum=1,
 )
 

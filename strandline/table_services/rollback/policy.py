@@ -13,22 +13,20 @@ from enum import Enum
 from typing import Final
 
 from strandline.commit.others_heartbeats import Beat, HeartbeatSettings, is_expired
-from strandline.settings.setting import Setting, Settings
+from strandline.settings.setting import ClientSetting, Settings
 
-FAILED_WRITES: Final = Setting(
+FAILED_WRITES: Final = ClientSetting(
     "hoodie.clean.failed.writes.policy",
     "EAGER",
     "When failed writes are rolled back: EAGER, by the next write; LAZY, by the clean, which tables"
     " with several writers need.",
-    "client",
     allowed=("EAGER", "LAZY"),
 )
-FOREIGN: Final = Setting(
+FOREIGN: Final = ClientSetting(
     "strandline.write.rollback.foreign",
     False,
     "Whether to roll back a pending write without a heartbeat, which a writer of Hudi without a"
     " lock provider left or is still writing. Set it only while no other writer runs.",
-    "client",
 )
 
 

@@ -15,7 +15,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from strandline.settings.setting import Refusals, Setting, Settings, as_text
+from strandline.settings.setting import (
+    ClientSetting,
+    Refusals,
+    Setting,
+    Settings,
+    TableSetting,
+    as_text,
+)
 from timeline.errors import ConfigError, UnsupportedTableError
 from timeline.table.config import TableConfig
 
@@ -25,57 +32,50 @@ BLOOM: Final = "BLOOM"
 GLOBAL_BLOOM: Final = "GLOBAL_BLOOM"
 BUCKET: Final = "BUCKET"
 
-INDEX_TYPE: Final = Setting(
+INDEX_TYPE: Final = TableSetting(
     "hoodie.index.type",
     SIMPLE,
     "How stored keys are found. `SIMPLE`: in those files of the row's partition whose key range may"
     " hold them. `BLOOM`: also only where the file's Bloom filter may hold them. `GLOBAL_SIMPLE`,"
     " `GLOBAL_BLOOM`: in all partitions. `BUCKET`: a hash of the key names the file group.",
-    "table",
     allowed=(SIMPLE, GLOBAL_SIMPLE, BLOOM, GLOBAL_BLOOM, BUCKET),
 )
-SIMPLE_UPDATES_PARTITION: Final = Setting(
+SIMPLE_UPDATES_PARTITION: Final = TableSetting(
     "hoodie.simple.index.update.partition.path",
     True,
     "With `GLOBAL_SIMPLE`: whether a row whose key is stored in another partition moves to its own;"
     " otherwise it updates the stored row in the other partition.",
-    "table",
 )
-BLOOM_UPDATES_PARTITION: Final = Setting(
+BLOOM_UPDATES_PARTITION: Final = TableSetting(
     "hoodie.bloom.index.update.partition.path",
     True,
     "With `GLOBAL_BLOOM`: what hoodie.simple.index.update.partition.path is with `GLOBAL_SIMPLE`.",
-    "table",
 )
-BLOOM_PRUNES_BY_RANGES: Final = Setting(
+BLOOM_PRUNES_BY_RANGES: Final = ClientSetting(
     "hoodie.bloom.index.prune.by.ranges",
     True,
     "With `BLOOM` and `GLOBAL_BLOOM`: whether a file's filter is asked only about keys within the"
     " file's key range.",
-    "client",
 )
-BUCKET_ENGINE: Final = Setting(
+BUCKET_ENGINE: Final = TableSetting(
     "hoodie.index.bucket.engine",
     "SIMPLE",
     "How a bucket index numbers its buckets: their number is fixed. Hudi's `CONSISTENT_HASHING`,"
     " which resizes them by clustering, isn't supported.",
-    "table",
     allowed=("SIMPLE",),
 )
-BUCKETS: Final = Setting(
+BUCKETS: Final = TableSetting(
     "hoodie.bucket.index.num.buckets",
     256,
     "Number of buckets, and so of file groups, in each partition of a bucket index; fixed for the"
     " life of the table.",
-    "table",
     minimum=1,
     maximum=99_999_999,
 )
-HASH_FIELDS: Final = Setting(
+HASH_FIELDS: Final = TableSetting(
     "hoodie.bucket.index.hash.field",
     "",
     "Columns whose values are hashed, some of the record key's; empty: all of them.",
-    "table",
 )
 
 _STORED: Final[tuple[Setting[Any], ...]] = (INDEX_TYPE, BUCKET_ENGINE, BUCKETS, HASH_FIELDS)

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from strandline.records.key import timestamp_path
-from strandline.settings.setting import Setting, declared
+from strandline.settings.setting import ClientSetting, Setting, TableSetting, declared
 from timeline.table.property_name import COPY_ON_WRITE, MERGE_ON_READ
 
 UNSORTED: Final = "NONE"
@@ -31,59 +31,51 @@ def _time_text(name: str, default: str, doc: str, *, allowed: Iterable[str] = ()
 TABLE_NAME: Final = Setting(
     "hoodie.table.name", "", "The table's name; required for a new table.", "table"
 )
-DATABASE: Final = Setting(
+DATABASE: Final = TableSetting(
     "hoodie.database.name",
     "",
     "The database's name; part of the checksum of hoodie.properties.",
-    "table",
 )
-TABLE_TYPE: Final = Setting(
+TABLE_TYPE: Final = TableSetting(
     "hoodie.datasource.write.table.type",
     COPY_ON_WRITE,
     "The table's type: with `MERGE_ON_READ` updates and deletes go to logs.",
-    "table",
     allowed=(COPY_ON_WRITE, MERGE_ON_READ),
 )
-TABLE_VERSION: Final = Setting(
+TABLE_VERSION: Final = TableSetting(
     "hoodie.write.table.version",
     9,
     "Version of a new table: 6 (read by Hudi 0.14 and later), 8 (1.0) or 9 (1.1).",
-    "table",
     allowed=("6", "8", "9"),
 )
-RECORD_KEY: Final = Setting(
+RECORD_KEY: Final = TableSetting(
     "hoodie.datasource.write.recordkey.field",
     "",
     "Columns of the record key, separated by commas.",
-    "table",
 )
-PARTITION_PATH: Final = Setting(
+PARTITION_PATH: Final = TableSetting(
     "hoodie.datasource.write.partitionpath.field",
     "",
     "Columns of the partition path, separated by commas; empty for a table without partitions. For"
     " the key generator CUSTOM with types: region:SIMPLE,ts:TIMESTAMP.",
-    "table",
 )
-ORDERING: Final = Setting(
+ORDERING: Final = TableSetting(
     "hoodie.table.ordering.fields",
     "",
     "Columns that decide which of two rows with one key is newer, separated by commas; if empty,"
     " the row written later is.",
-    "table",
 )
-MERGE_MODE: Final = Setting(
+MERGE_MODE: Final = TableSetting(
     "hoodie.record.merge.mode",
     "",
     "Whether the ordering columns or the order of writes decide which row is newer; if empty, the"
     " ordering columns, if there are any.",
-    "table",
     allowed=("", "EVENT_TIME_ORDERING", "COMMIT_TIME_ORDERING"),
 )
-PAYLOAD_CLASS: Final = Setting(
+PAYLOAD_CLASS: Final = TableSetting(
     "hoodie.datasource.write.payload.class",
     "",
     "Hudi's older way to set the merge mode.",
-    "table",
     allowed=(
         "",
         _PAYLOAD + "DefaultHoodieRecordPayload",
@@ -91,18 +83,16 @@ PAYLOAD_CLASS: Final = Setting(
         _PAYLOAD + "OverwriteWithLatestAvroPayload",
     ),
 )
-KEY_GENERATOR_TYPE: Final = Setting(
+KEY_GENERATOR_TYPE: Final = TableSetting(
     "hoodie.datasource.write.keygenerator.type",
     "",
     "How keys and paths are made; if empty, inferred from the number of key and partition columns.",
-    "table",
     allowed=("", "SIMPLE", "COMPLEX", "NON_PARTITION", "TIMESTAMP", "CUSTOM"),
 )
-KEY_GENERATOR_CLASS: Final = Setting(
+KEY_GENERATOR_CLASS: Final = TableSetting(
     "hoodie.datasource.write.keygenerator.class",
     "",
     "Hudi's older way to set the key generator's type.",
-    "table",
     allowed=(
         "",
         _KEYGEN + "SimpleKeyGenerator",
@@ -112,31 +102,27 @@ KEY_GENERATOR_CLASS: Final = Setting(
         _KEYGEN + "CustomKeyGenerator",
     ),
 )
-HIVE_STYLE: Final = Setting(
+HIVE_STYLE: Final = TableSetting(
     "hoodie.datasource.write.hive_style_partitioning",
     False,
     "Whether segments of partition paths are written as field=value.",
-    "table",
 )
-URL_ENCODE: Final = Setting(
+URL_ENCODE: Final = TableSetting(
     "hoodie.datasource.write.partitionpath.urlencode",
     False,
     "Whether values in partition paths are percent-encoded.",
-    "table",
 )
-TIMEZONE: Final = Setting(
+TIMEZONE: Final = TableSetting(
     "hoodie.table.timeline.timezone",
     "UTC",
     "Time zone of a new table's instants. Hudi's default is LOCAL, where the clock goes back once a"
     " year in many places.",
-    "table",
     allowed=("UTC", "LOCAL"),
 )
-OPERATION: Final = Setting(
+OPERATION: Final = ClientSetting(
     "hoodie.datasource.write.operation",
     "",
     "The operation, which is the method that is called; another method is refused.",
-    "client",
     allowed=(
         "",
         "upsert",
@@ -148,132 +134,116 @@ OPERATION: Final = Setting(
         "delete_partition",
     ),
 )
-COMBINE_UPSERT: Final = Setting(
+COMBINE_UPSERT: Final = ClientSetting(
     "hoodie.combine.before.upsert",
     True,
     "Whether only the newest of several rows with one key is upserted. Always true: a file holds a"
     " key once.",
-    "client",
     allowed=("true",),
 )
-COMBINE_INSERT: Final = Setting(
+COMBINE_INSERT: Final = ClientSetting(
     "hoodie.combine.before.insert",
     False,
     "Whether only the newest of several rows with one key is inserted.",
-    "client",
 )
-SORT_MODE: Final = Setting(
+SORT_MODE: Final = ClientSetting(
     "hoodie.bulkinsert.sort.mode",
     UNSORTED,
     "Order of the rows of a bulk insert: `NONE`, as they come; `PARTITION_SORT`, by record key in"
     " each file; `GLOBAL_SORT`, and a partition's files have disjoint key ranges.",
-    "client",
     allowed=(UNSORTED, PARTITION_SORT, GLOBAL_SORT),
 )
-MAX_FILE_SIZE: Final = Setting(
+MAX_FILE_SIZE: Final = TableSetting(
     "hoodie.parquet.max.file.size",
     120 * _MB,
     "Size up to which base files are filled.",
-    "table",
     unit="bytes",
     minimum=1,
 )
-SMALL_FILE_LIMIT: Final = Setting(
+SMALL_FILE_LIMIT: Final = TableSetting(
     "hoodie.parquet.small.file.limit",
     100 * _MB,
     "Base files below this size receive inserts; with 0, inserts only open new file groups.",
-    "table",
     unit="bytes",
     minimum=0,
 )
-SMALL_FILE_CANDIDATES: Final = Setting(
+SMALL_FILE_CANDIDATES: Final = TableSetting(
     "hoodie.merge.small.file.group.candidates.limit",
     1,
     "In a merge-on-read table, number of small base files without logs of a partition, the smallest"
     " first, that inserts rewrite.",
-    "table",
     minimum=0,
 )
-RECORD_SIZE: Final = Setting(
+RECORD_SIZE: Final = TableSetting(
     "hoodie.copyonwrite.record.size.estimate",
     1024,
     "Assumed size of a record until a commit shows it.",
-    "table",
     unit="bytes",
     minimum=1,
 )
-RECORD_SIZE_THRESHOLD: Final = Setting(
+RECORD_SIZE_THRESHOLD: Final = TableSetting(
     "hoodie.record.size.estimation.threshold",
     1.0,
     "Fraction of the small-file limit that a commit must exceed to count for the record size.",
-    "table",
     minimum=0,
 )
-RECORD_SIZE_COMMITS: Final = Setting(
+RECORD_SIZE_COMMITS: Final = TableSetting(
     "hoodie.record.size.estimator.max.commits",
     5,
     "Number of newest commits that the record size is estimated from.",
-    "table",
     minimum=1,
 )
 DIRECT: Final = "DIRECT"
 TIMELINE_SERVER_BASED: Final = "TIMELINE_SERVER_BASED"
-MARKERS_TYPE: Final = Setting(
+MARKERS_TYPE: Final = ClientSetting(
     "hoodie.write.markers.type",
     DIRECT,
     "Where markers are kept: `DIRECT`, as files that tasks create, or `TIMELINE_SERVER_BASED`, in"
     " a few files that the service writes. Hudi's default is the latter on Spark with an embedded"
     " server, else the former; here it is the former, which depends on no service.",
-    "client",
     allowed=(DIRECT, TIMELINE_SERVER_BASED),
 )
-METADATA_TABLE: Final = Setting(
+METADATA_TABLE: Final = TableSetting(
     "hoodie.metadata.enable",
     False,
     "Whether a metadata table is maintained; Hudi's default is true. Always false: the service"
     " takes its place. A table that has one is written only if false is set: the write drops it.",
-    "table",
     allowed=("false",),
 )
-META_FIELDS: Final = Setting(
+META_FIELDS: Final = TableSetting(
     "hoodie.populate.meta.fields",
     True,
     "Whether rows carry Hudi's meta columns. Always true.",
-    "table",
     allowed=("true",),
 )
-DROP_PARTITION_COLUMNS: Final = Setting(
+DROP_PARTITION_COLUMNS: Final = TableSetting(
     "hoodie.datasource.write.drop.partition.columns",
     False,
     "Whether partition columns are left out of the files. Always false.",
-    "table",
     allowed=("false",),
 )
 
-DRIVER_MAX_ROWS: Final = Setting(
+DRIVER_MAX_ROWS: Final = ClientSetting(
     "strandline.write.driver.max.rows",
     50_000,
     "Rows of a batch up to which the driver writes it itself, on its own cores, if the next two"
     " settings allow it; ten times as many where no keys are looked up, as in bulk inserts. With 0,"
     " Spark's executors write every batch.",
-    "client",
     minimum=0,
 )
-DRIVER_MAX_BYTES: Final = Setting(
+DRIVER_MAX_BYTES: Final = ClientSetting(
     "strandline.write.driver.max.bytes",
     64 * _MB,
     "Size in memory of a batch up to which the driver writes it itself. A task of Spark also"
     " returns at most 2 MiB of its rows, compressed.",
-    "client",
     unit="bytes",
     minimum=0,
 )
-DRIVER_MAX_REWRITE: Final = Setting(
+DRIVER_MAX_REWRITE: Final = ClientSetting(
     "strandline.write.driver.max.rewrite.bytes",
     128 * _MB,
     "Total size of the stored files up to which the driver rewrites them itself; beyond, it hands"
     " the rows to the executors.",
-    "client",
     unit="bytes",
     minimum=0,
 )

@@ -10,46 +10,41 @@ from dataclasses import dataclass
 from typing import Final
 
 from strandline.commit.lock.settings import PROVIDER
-from strandline.settings.setting import Setting, Settings, refusal, seconds, settings_of
+from strandline.settings.setting import ClientSetting, Settings, refusal, seconds, settings_of
 from strandline.table_services.compact.policy import ASYNC, INLINE, SCHEDULE_INLINE
 from strandline.write.operation import DELETE_PARTITION
 from strandline.write.options.settings import OPERATION
 from timeline.errors import ConfigError
 
-IDENTIFIER: Final = Setting(
+IDENTIFIER: Final = ClientSetting(
     "hoodie.datasource.write.streaming.checkpoint.identifier",
     "default_single_writer",
     "Identifies a stream in the commits of a table: each streaming query that writes the table has"
     " its own.",
-    "client",
 )
-RETRIES: Final = Setting(
+RETRIES: Final = ClientSetting(
     "hoodie.datasource.write.streaming.retry.count",
     3,
     "Most attempts to write a micro-batch; after the last one the query ends with the error.",
-    "client",
     minimum=1,
 )
-RETRY_MS: Final = Setting(
+RETRY_MS: Final = ClientSetting(
     "hoodie.datasource.write.streaming.retry.interval.ms",
     2000,
     "Pause before the second attempt to write a micro-batch; it doubles with each attempt.",
-    "client",
     unit="ms",
     minimum=0,
 )
-IGNORE_FAILED: Final = Setting(
+IGNORE_FAILED: Final = ClientSetting(
     "hoodie.datasource.write.streaming.ignore.failed.batch",
     False,
     "Whether a query goes on without the rows of a micro-batch that can't be written.",
-    "client",
     allowed=("false",),
 )
-DISABLE_COMPACTION: Final = Setting(
+DISABLE_COMPACTION: Final = ClientSetting(
     "hoodie.datasource.write.streaming.disable.compaction",
     False,
     "Whether a stream leaves the compactions of its table to another job.",
-    "client",
 )
 
 

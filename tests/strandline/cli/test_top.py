@@ -64,7 +64,6 @@ def tables(requests: int, name: str = "/t") -> dict[str, Any]:
         "instant": None,
         "requests": requests,
         "requests_ready": 0,
-        "refusals": 0,
         "syncs": 1,
         "partitions_loaded": 2,
         "packed_bytes": 4096,
@@ -78,11 +77,11 @@ def seen(*answers: Any) -> list[tuple[dict[str, Any], str]]:
     """Return the frames of a service that answers so, a reading each 2 s."""
     clock, left = ManualClock(0), iter(answers)
 
-    def read(path: str, params: Mapping[str, str]) -> Mapping[str, Any]:
-        if path == STATUS:
-            assert "strandline_requests" in params["names"]
+    def read(name: str, **parameters: Any) -> Mapping[str, Any]:
+        if name == STATUS:
+            assert "strandline_requests" in parameters["names"]
         else:
-            assert path == TABLES
+            assert name == TABLES
         answer = next(left)
         if isinstance(answer, Exception):
             raise answer
@@ -166,7 +165,7 @@ def test_frames_go_on_while_the_server_is_away() -> None:
 
 def test_what_isnt_a_status_is_named() -> None:
     for answer in ({"servers": 3}, {"servers": [{"metrics": {}}]}, {"servers": [7]}):
-        with pytest.raises(BadAnswerError, match="lack what they have here"):
+        with pytest.raises(BadAnswerError, match="another form"):
             seen(answer, tables(0), answer, tables(0))
 
 
@@ -205,7 +204,7 @@ def test_errors_are_one_line(tmp_path: Path) -> None:
 def test_a_refused_token_is_named(tmp_path: Path) -> None:
     with serving(str(tmp_path)) as live:
         code, _, err = run(live.url, "--once")
-        assert (code, "401 (give --token-file)" in err) == (1, True)
+        assert (code, "401" in err) == (1, True)
         token = tmp_path / "token"
         token.write_text(f"not-{TOKEN}")
         code, _, err = run(live.url, "--once", "--token-file", str(token))

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from strandline.fleet.changes import add_mount
+from strandline.fleet.mounts import Mount
 from strandline.fleet.records import (
     EPOCH,
     Load,
@@ -334,10 +336,15 @@ class Counted(Meanwhile):
 @pytest.mark.property
 def test_a_member_that_is_told_of_nothing_makes_few_requests(servers: Servers) -> None:
     """Five in ten seconds, as a router of DH-HDFS, reading the whole fleet at times included."""
-    others = [servers.start(name) for name in "bc"]
+    others = [
+        servers.start("b", roots=["/lake"]),
+        servers.start("c", roots=["/lake/hot"], group="hot"),
+    ]
     state = Counted(servers.client())
-    a = Roster(state, "http://a:1", clock=servers.clock)
+    a = Roster(state, "http://a:1", clock=servers.clock, group="")
     a.join()
+    servers.run(1, *others, a)
+    add_mount(servers.state, Mount.of("/lake/hot", "hot"))
     servers.run(1, *others, a)
     before = state.requests, len(state.leases)
     renewals = 0
@@ -351,7 +358,7 @@ def test_a_member_that_is_told_of_nothing_makes_few_requests(servers: Servers) -
     assert renewals + state.requests - before[0] <= 5 * 60
     assert held(a.fleet) == held(others[0].fleet)
     # A change that nobody reported is noticed in the end, a reported one at once.
-    servers.start("d")
+    servers.start("d", roots=["/lake"])
     others[0].step()
     assert len(a.step(is_told=False).members) == 3
     assert len(a.step().members) == 4

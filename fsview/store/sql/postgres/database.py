@@ -17,9 +17,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from fsview.store.sql.database import SCHEMA_VERSION, TURN_S, Database, Session, check_ring
+from fsview.store.sql.database import SCHEMA_VERSION, TURN_S, Database, check_ring
 from fsview.store.sql.postgres.pool import Limits, OwnSchema, PostgresPool
 from fsview.store.sql.postgres.session import NAMESPACE, PostgresSession, schema
+from fsview.store.sql.session import Session
 from fsview.store.sql.stored_form import table_key, tables_of
 from timeline.clock import Clock
 from timeline.errors import StoreError, StoreUnavailableError

@@ -7,29 +7,20 @@ table and row, the rest by table. A blob isn't compressed, as packed rows hardly
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import astuple
 from typing import Any, Final
 
 from fsview.store.base import Handle, RecordRows
-from fsview.store.sql.database import (
-    FIRST_GENERATION,
-    SCHEMA_VERSION,
-    CommittedStep,
-    Head,
+from fsview.store.sql.database import SCHEMA_VERSION
+from fsview.store.sql.session import (
     NewBlobs,
-    TableHead,
+    Session,
 )
-from fsview.store.sql.generations import Generations, GenerationSession
 from fsview.store.sql.stored_form import (
     handle_bytes,
     handle_of,
-    handles_of,
     in_order,
     name_bytes,
     name_of,
-    names_bytes,
-    names_of,
-    table_key,
 )
 from timeline.storage.table_id import TableId
 
@@ -73,85 +64,22 @@ def schema() -> Iterator[str]:
     yield f"CREATE TABLE schema_version AS SELECT {SCHEMA_VERSION} AS version"
 
 
-class PostgresSession(GenerationSession):
+class PostgresSession(Session):
     """See ``Session``; errors are mapped by ``PostgresDatabase``."""
 
     def __init__(self, cursor: Any, table_id: TableId) -> None:
+        super().__init__(table_id)
         self._cursor = cursor
-        self._table_id = table_id
-        self._key = table_key(table_id)
 
     def lock(self) -> None:
         """Wait until no other transaction writes to the table, and let none begin to."""
         self._run("SELECT FROM head WHERE table_id = %s FOR NO KEY UPDATE")
-
-    def head(self) -> TableHead | None:
-        """See ``Session``."""
-        found = self._all(
-            "SELECT step, stamp, blobs, bytes, builder IS NOT NULL OR overlay IS NOT NULL"
-            " FROM head WHERE table_id = %s"
-        )
-        return TableHead(Head(*found[0][:2]), *found[0][2:]) if found else None
 
     def blobs(self, handles: Sequence[Handle]) -> dict[Handle, bytes]:
         """See ``Session``."""
         sql = "SELECT handle, content FROM blob WHERE table_id = %s AND handle = ANY(%s)"
         found = self._all(sql, list(map(handle_bytes, handles)))
         return {handle_of(handle): content for handle, content in found}
-
-    def has_contents(self) -> bool:
-        """See ``Session``."""
-        sql = (
-            "SELECT 1 FROM row WHERE table_id = %s UNION ALL SELECT 1 FROM blob WHERE table_id = %s"
-        )
-        return bool(self._all(f"{sql} LIMIT 1", self._key))
-
-    def handles(self, *, garbage: bool) -> list[Handle]:
-        """See ``Session``."""
-        sql = "SELECT handle FROM blob WHERE table_id = %s"
-        if garbage:
-            return handles_of(self._all(sql))
-        sql += " EXCEPT SELECT handle FROM garbage WHERE table_id = %s"
-        return handles_of(self._all(sql, self._key))
-
-    def has_garbage(self, step: int) -> bool:
-        """See ``Session``."""
-        sql = "SELECT 1 FROM garbage WHERE table_id = %s AND step <= %s LIMIT 1"
-        return bool(self._all(sql, step))
-
-    def journal(self, step: int) -> list[CommittedStep]:
-        """See ``Session``."""
-        sql = "SELECT step, stamp, rows, news FROM journal WHERE table_id = %s AND step >= %s"
-        found = self._all(f"{sql} ORDER BY step", step)
-        return [CommittedStep(Head(*head), names_of(rows), news) for *head, rows, news in found]
-
-    def make_head(self, stamp: bytes) -> TableHead:
-        """See ``Session``; if another transaction has made it meanwhile, that is returned."""
-        values = {
-            "key": self._key,
-            "base_path": name_bytes(str(self._table_id)),
-            "stamp": stamp,
-            "first": FIRST_GENERATION,
-        }
-        made = self._cursor.execute(
-            "INSERT INTO head (table_id, base_path, step, stamp, blobs, bytes,"
-            " generation, newest, until, batches)"
-            " SELECT %(key)s, %(base_path)s, 0, %(stamp)s, blobs, bytes, first, first, 0, 0 FROM"
-            " (SELECT count(*) AS blobs, coalesce(sum(octet_length(content)), 0) AS bytes"
-            "  FROM blob WHERE table_id = %(key)s) AS counted,"
-            " (SELECT coalesce(max(generation) + 1, %(first)s) AS first"
-            "  FROM (SELECT generation FROM row WHERE table_id = %(key)s UNION ALL"
-            "   SELECT generation FROM blob WHERE table_id = %(key)s) AS left_over) AS numbered"
-            " ON CONFLICT DO NOTHING RETURNING step",
-            values,
-        ).fetchall()
-        if made:
-            self._run("DELETE FROM journal WHERE table_id = %s")
-            self._run("DELETE FROM garbage WHERE table_id = %s")
-            self.add_to_journal(CommittedStep(Head(0, stamp), (), None))
-        head = self.head()
-        assert head is not None
-        return head
 
     def add_blobs(self, blobs: NewBlobs) -> None:
         """See ``Session``."""
@@ -165,22 +93,6 @@ class PostgresSession(GenerationSession):
                 near = name_bytes(blob.near)
                 copy.write_row((self._key, generation, handle_bytes(handle), near, blob.content))
         self._count(len(blobs), sum(len(blob.content) for _, blob in blobs))
-
-    def delete_old_blobs(self, most: int) -> int:
-        """See ``Session``."""
-        old = "SELECT handle, near FROM blob WHERE table_id = %s AND generation < %s LIMIT %s"
-        return self._delete_blobs(self._all(old, self._generations().base, most))
-
-    def add_to_journal(self, committed: CommittedStep) -> None:
-        """See ``Session``."""
-        head = committed.head
-        row = (head.step, head.stamp, names_bytes(committed.rows), committed.news)
-        self._run("INSERT INTO journal VALUES (%s, %s, %s, %s, %s)", *row)
-
-    def move_head(self, to: Head) -> None:
-        """See ``Session``."""
-        sql = "UPDATE head SET step = %s, stamp = %s WHERE table_id = %s"
-        self._cursor.execute(sql, (to.step, to.stamp, self._key))
 
     def add_garbage(self, step: int, handles: Collection[Handle]) -> None:
         """See ``Session``."""
@@ -216,7 +128,7 @@ class PostgresSession(GenerationSession):
         self._delete_blobs(found)
         return len(found)
 
-    def _delete_blobs(self, blobs: Sequence[tuple[Any, ...]]) -> int:
+    def _delete_blobs(self, blobs: Sequence[Sequence[Any]]) -> int:
         """Delete blobs, given by handle and row, as far as they exist, and count them."""
         if not blobs:
             return 0
@@ -236,34 +148,9 @@ class PostgresSession(GenerationSession):
             self._count(-number, -size)
         return int(number)
 
-    def trim_journal(self, step: int) -> None:
-        """See ``Session``."""
-        self._run("DELETE FROM journal WHERE table_id = %s AND step < %s", step)
-
-    def _count(self, blobs: int, size: int) -> None:
-        sql = "UPDATE head SET blobs = blobs + %s, bytes = bytes + %s WHERE table_id = %s"
-        self._cursor.execute(sql, (blobs, size, self._key))
-
-    def _generations(self) -> Generations:
-        sql = "SELECT generation, overlay, newest, builder, until, batches FROM head"
-        (found,) = self._all(f"{sql} WHERE table_id = %s")
-        return Generations(*found)
-
-    def _set_generations(self, changed: Generations) -> None:
-        self._cursor.execute(
-            "UPDATE head SET generation = %s, overlay = %s, newest = %s, builder = %s, until = %s,"
-            " batches = %s WHERE table_id = %s",
-            (*astuple(changed), self._key),
-        )
-
     def _now_s(self) -> float:
         self._cursor.execute("SELECT extract(epoch FROM clock_timestamp())::double precision")
         return float(self._cursor.fetchone()[0])
-
-    def _generation_after(self, generation: int) -> int | None:
-        sql = "SELECT min(generation) FROM row WHERE table_id = %s AND generation > %s"
-        ((found,),) = self._all(sql, generation)
-        return None if found is None else int(found)
 
     def _rows_of(
         self, generation: int, names: Collection[str] | None = None, most: int | None = None
@@ -295,21 +182,5 @@ class PostgresSession(GenerationSession):
             sql = "DELETE FROM row WHERE table_id = %s AND generation = %s AND near = ANY(%s)"
             self._run(sql, generation, sorted(map(name_bytes, names)))
 
-    def _delete_some(self, generation: int, most: int) -> int:
-        self._run(
-            "DELETE FROM row WHERE table_id = %s AND generation = %s AND near IN ("
-            " SELECT near FROM row WHERE table_id = %s AND generation = %s LIMIT %s"
-            ")",
-            generation,
-            self._key,
-            generation,
-            most,
-        )
-        return int(self._cursor.rowcount)
-
-    def _all(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
-        found: list[tuple[Any, ...]] = self._cursor.execute(sql, (self._key, *values)).fetchall()
-        return found
-
-    def _run(self, sql: str, *values: object) -> None:
-        self._cursor.execute(sql, (self._key, *values))
+    def _execute(self, sql: str, values: tuple[object, ...]) -> Any:
+        return self._cursor.execute(sql.replace("?", "%s"), values)

@@ -23,7 +23,8 @@ from typing import Final
 
 from fsview.store.base import RETRY_S
 from fsview.store.sql.connections import ForeignTablesError
-from fsview.store.sql.database import TURN_S, Database, Session, check_ring
+from fsview.store.sql.database import TURN_S, Database, check_ring
+from fsview.store.sql.session import Session
 from fsview.store.sql.sqlite.file_place import FilePlace
 from fsview.store.sql.sqlite.pool import WRITE, Connect, SqlitePool, transaction
 from fsview.store.sql.sqlite.session import TABLES, SqliteSession

@@ -8,33 +8,23 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import astuple
 from itertools import islice
 from typing import Any, Final, TypeVar
 
 from fsview.store.base import Handle, RecordRows
-from fsview.store.sql.database import (
-    FIRST_GENERATION,
-    SCHEMA_VERSION,
-    CommittedStep,
-    Head,
+from fsview.store.sql.database import SCHEMA_VERSION
+from fsview.store.sql.session import (
     NewBlobs,
-    TableHead,
+    Session,
 )
-from fsview.store.sql.generations import Generations, GenerationSession
 from fsview.store.sql.sqlite.pool import OwnTables
 from fsview.store.sql.stored_form import (
     handle_bytes,
     handle_of,
-    handles_of,
     in_order,
     name_bytes,
     name_of,
-    names_bytes,
-    names_of,
-    table_key,
 )
-from timeline.errors import StoreError
 from timeline.storage.table_id import TableId
 
 V = TypeVar("V")
@@ -42,8 +32,6 @@ V = TypeVar("V")
 APPLICATION_ID: Final = 0x5374726C
 """``Strl``, in the file's header, where ``file`` finds it."""
 
-_MOST: Final = 1 << 62
-"""No number of a head comes near it."""
 _AT_ONCE: Final = 500
 """Handles or names in one query; SQLite's limit is 999 or more, by its version."""
 
@@ -85,31 +73,15 @@ TABLES: Final = OwnTables(
 )
 
 
-class SqliteSession(GenerationSession):
+class SqliteSession(Session):
     """See ``Session``; errors are mapped by ``SqliteDatabase``."""
 
     def __init__(
         self, connection: sqlite3.Connection, table_id: TableId, monotonic: Callable[[], float]
     ) -> None:
+        super().__init__(table_id)
         self._connection = connection
         self._monotonic = monotonic
-        self._table_id = table_id
-        self._key = table_key(table_id)
-
-    def head(self) -> TableHead | None:
-        """See ``Session``."""
-        found = self._all(
-            "SELECT step, stamp, blobs, bytes, builder IS NOT NULL OR overlay IS NOT NULL"
-            " FROM head WHERE table_id = ?"
-        )
-        if not found:
-            return None
-        ((step, stamp, blobs, size, is_untidy),) = found
-        counts = (step, blobs, size)
-        if not all(type(each) is int and 0 <= each < _MOST for each in counts):
-            # SQLite's columns take anything.
-            raise StoreError(f"the head of {self._table_id} has the step {step!r} and is damaged")
-        return TableHead(Head(step, stamp), blobs, size, is_untidy=bool(is_untidy))
 
     def blobs(self, handles: Sequence[Handle]) -> dict[Handle, bytes]:
         """See ``Session``."""
@@ -120,54 +92,6 @@ class SqliteSession(GenerationSession):
             for handle, content in self._all(sql, *map(handle_bytes, part)):
                 found[handle_of(handle)] = content
         return found
-
-    def has_contents(self) -> bool:
-        """See ``Session``."""
-        sql = (
-            "SELECT 1 FROM row WHERE table_id = ?1 UNION ALL SELECT 1 FROM blob WHERE table_id = ?1"
-        )
-        return bool(self._all(f"{sql} LIMIT 1"))
-
-    def handles(self, *, garbage: bool) -> list[Handle]:
-        """See ``Session``."""
-        sql = "SELECT handle FROM blob WHERE table_id = ?1"
-        if not garbage:
-            sql += " EXCEPT SELECT handle FROM garbage WHERE table_id = ?1"
-        return handles_of(self._all(sql))
-
-    def has_garbage(self, step: int) -> bool:
-        """See ``Session``."""
-        sql = "SELECT 1 FROM garbage WHERE table_id = ? AND step <= ? LIMIT 1"
-        return bool(self._all(sql, step))
-
-    def journal(self, step: int) -> list[CommittedStep]:
-        """See ``Session``."""
-        sql = "SELECT step, stamp, rows, news FROM journal WHERE table_id = ? AND step >= ?"
-        found = self._all(f"{sql} ORDER BY step", step)
-        return [CommittedStep(Head(*head), names_of(rows), news) for *head, rows, news in found]
-
-    def make_head(self, stamp: bytes) -> TableHead:
-        """See ``Session``."""
-        base_path = name_bytes(str(self._table_id))
-        self._run(
-            "INSERT INTO head (table_id, base_path, step, stamp, blobs, bytes,"
-            " generation, newest, until, batches)"
-            " SELECT ?1, ?2, 0, ?3, blobs, bytes, first, first, 0, 0 FROM"
-            " (SELECT count(*) AS blobs, coalesce(sum(length(content)), 0) AS bytes"
-            "  FROM blob WHERE table_id = ?1),"
-            " (SELECT coalesce(max(generation) + 1, ?4) AS first"
-            "  FROM (SELECT generation FROM row WHERE table_id = ?1 UNION ALL"
-            "   SELECT generation FROM blob WHERE table_id = ?1))",
-            base_path,
-            stamp,
-            FIRST_GENERATION,
-        )
-        self._run("DELETE FROM journal WHERE table_id = ?")
-        self._run("DELETE FROM garbage WHERE table_id = ?")
-        self.add_to_journal(CommittedStep(Head(0, stamp), (), None))
-        made = self.head()
-        assert made is not None
-        return made
 
     def add_blobs(self, blobs: NewBlobs) -> None:
         """See ``Session``."""
@@ -183,21 +107,6 @@ class SqliteSession(GenerationSession):
             ),
         )
         self._count(len(blobs), sum(len(blob.content) for _, blob in blobs))
-
-    def delete_old_blobs(self, most: int) -> int:
-        """See ``Session``."""
-        old = "SELECT handle FROM blob WHERE table_id = ? AND generation < ? LIMIT ?"
-        return self._delete_blobs(self._all(old, self._generations().base, most))
-
-    def add_to_journal(self, committed: CommittedStep) -> None:
-        """See ``Session``."""
-        head = committed.head
-        row = (head.step, head.stamp, names_bytes(committed.rows), committed.news)
-        self._run("INSERT INTO journal VALUES (?, ?, ?, ?, ?)", *row)
-
-    def move_head(self, to: Head) -> None:
-        """See ``Session``."""
-        self._run("UPDATE head SET step = ?2, stamp = ?3 WHERE table_id = ?1", to.step, to.stamp)
 
     def add_garbage(self, step: int, handles: Collection[Handle]) -> None:
         """See ``Session``."""
@@ -223,32 +132,27 @@ class SqliteSession(GenerationSession):
 
     def delete_garbage(self, step: int, most: int) -> int:
         """See ``Session``."""
-        old = "SELECT step, handle FROM garbage WHERE table_id = ? AND step <= ?"
+        old = "SELECT step, handle, near FROM garbage WHERE table_id = ? AND step <= ?"
         found = self._all(f"{old} ORDER BY step, handle LIMIT ?", step, most)
         if found:
-            self._delete_blobs([(handle,) for _, handle in found])
+            self._delete_blobs([blob for _, *blob in found])
             sql = "DELETE FROM garbage WHERE table_id = ? AND step = ? AND handle = ?"
-            self._many(sql, ((self._key, *mark) for mark in found))
+            self._many(sql, ((self._key, step, handle) for step, handle, _ in found))
         return len(found)
 
-    def _delete_blobs(self, handles: Sequence[tuple[bytes]]) -> int:
-        """Delete blobs as far as they exist, and count them; return how many."""
+    def _delete_blobs(self, blobs: Sequence[Sequence[Any]]) -> int:
         number = size = 0
-        for part in _parts(handles):
+        for part in _parts(blobs):
             marks = ", ".join("?" * len(part))
-            blobs = f"FROM blob WHERE table_id = ? AND handle IN ({marks})"
-            stored = [handle for (handle,) in part]
-            count = f"SELECT count(*), coalesce(sum(length(content)), 0) {blobs}"
+            those = f"FROM blob WHERE table_id = ? AND handle IN ({marks})"
+            stored = [handle for handle, _ in part]
+            count = f"SELECT count(*), coalesce(sum(length(content)), 0) {those}"
             ((its_number, its_size),) = self._all(count, *stored)
-            self._run(f"DELETE {blobs}", *stored)
+            self._run(f"DELETE {those}", *stored)
             number, size = number + its_number, size + its_size
         if number:
             self._count(-number, -size)
         return number
-
-    def trim_journal(self, step: int) -> None:
-        """See ``Session``."""
-        self._run("DELETE FROM journal WHERE table_id = ? AND step < ?", step)
 
     # Without a transaction.
 
@@ -277,35 +181,8 @@ class SqliteSession(GenerationSession):
         """End a turn, unless another server has it already."""
         self._run("DELETE FROM turn WHERE table_id = ? AND holder = ?", holder)
 
-    def _count(self, blobs: int, size: int) -> None:
-        sql = "UPDATE head SET blobs = blobs + ?2, bytes = bytes + ?3 WHERE table_id = ?1"
-        self._run(sql, blobs, size)
-
-    def _generations(self) -> Generations:
-        sql = "SELECT generation, overlay, newest, builder, until, batches FROM head"
-        (found,) = self._all(f"{sql} WHERE table_id = ?")
-        base, overlay, newest, builder, until, batches = found
-        numbers = (base, 0 if overlay is None else overlay, newest, batches)
-        if not all(type(each) is int and 0 <= each < _MOST for each in numbers) or not (
-            type(until) in (int, float) and isinstance(builder, bytes | None)
-        ):
-            raise StoreError(f"the head of {self._table_id} has damaged generations: {found!r}")
-        return Generations(*found)
-
-    def _set_generations(self, changed: Generations) -> None:
-        self._run(
-            "UPDATE head SET generation = ?2, overlay = ?3, newest = ?4, builder = ?5, until = ?6,"
-            " batches = ?7 WHERE table_id = ?1",
-            *astuple(changed),
-        )
-
     def _now_s(self) -> float:
         return self._monotonic()
-
-    def _generation_after(self, generation: int) -> int | None:
-        sql = "SELECT min(generation) FROM row WHERE table_id = ? AND generation > ?"
-        ((found,),) = self._all(sql, generation)
-        return None if found is None else int(found)
 
     def _rows_of(
         self, generation: int, names: Collection[str] | None = None, most: int | None = None
@@ -333,16 +210,8 @@ class SqliteSession(GenerationSession):
             [(self._key, generation, name_bytes(name)) for name in names],
         )
 
-    def _delete_some(self, generation: int, most: int) -> int:
-        old = "SELECT rowid FROM row WHERE table_id = ? AND generation = ? LIMIT ?"
-        sql = f"DELETE FROM row WHERE rowid IN ({old})"  # noqa: S608 - only question marks
-        return self._connection.execute(sql, (self._key, generation, most)).rowcount
-
-    def _all(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
-        return self._connection.execute(sql, (self._key, *values)).fetchall()
-
-    def _run(self, sql: str, *values: object) -> None:
-        self._connection.execute(sql, (self._key, *values))
+    def _execute(self, sql: str, values: tuple[object, ...]) -> sqlite3.Cursor:
+        return self._connection.execute(sql, values)
 
     def _many(self, sql: str, rows: Iterable[tuple[object, ...]]) -> None:
         self._connection.executemany(sql, rows)

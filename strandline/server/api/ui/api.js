@@ -128,15 +128,15 @@ function parsed(text) {
   }
 }
 
-/** Calls `told` with each new state of a table, until the signal ends it. */
-export async function watch(table, signal, told) {
-  let state = null;
+/** Calls `told` whenever a table's state is another than the one given, until the signal ends it. */
+export async function watch(table, state, signal, told) {
   while (!signal.aborted) {
     try {
       await visible(signal);
       const answer = await read("watch", { table, after: state, timeout: 30 }, signal);
-      if (answer.state !== state && state !== null) await told(answer);
+      if (!answer.changed || answer.state === state) continue;
       state = answer.state;
+      await told();
     } catch (failure) {
       if (signal.aborted) return;
       if (!(failure instanceof Failure)) throw failure;

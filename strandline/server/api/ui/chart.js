@@ -83,7 +83,7 @@ export class Chart {
  */
 export function bars(names, series, reads) {
   const [top, isOne] = [series.length > 1 ? 36 : 4, series.length === 1];
-  return (c, small, height) => {
+  const describe = (c, small, height) => {
     const many = Math.min(names.length, Math.max(1, Math.floor((height - top) / 19)));
     return {
       // Few bars lie as close together as many do.
@@ -102,4 +102,5 @@ export function bars(names, series, reads) {
       })),
     };
   };
+  return Object.assign(describe, { height: top + 8 + 34 * names.length });
 }

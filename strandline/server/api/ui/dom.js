@@ -25,7 +25,7 @@ const WHOLE = new Intl.NumberFormat("en");
 const SHORT = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
 
 export const whole = (value) => (value === null || value === undefined ? "–" : WHOLE.format(value));
-export const short = (value) => (value < 10000 ? WHOLE.format(Math.round(value * 100) / 100) : SHORT.format(value));
+export const short = (value) => (value < 10000 ? WHOLE.format(value < 10 ? Math.round(value * 100) / 100 : Math.round(value * 10) / 10) : SHORT.format(value));
 export const share = (part, of) => (of > 0 ? `${Math.round((1000 * part) / of) / 10} %` : "–");
 export const counted = (count, noun) => `${whole(count)} ${noun}${count === 1 ? "" : "s"}`;
 

@@ -21,9 +21,11 @@ export function groupView(main, parameters, signal) {
     h("p", { class: "trail" }, link(tail(table), "table", { table }), " / ", link(named(partition), "table", { table, partition })),
     h("div", { class: "title" }, h("h1", { class: "long" }, file_id)), head, slices.element, files.element);
   signal.addEventListener("abort", () => [slices, files].forEach((each) => each.dispose()));
+  let seen = null;
   const load = async () => {
     try {
       const found = await read("group", { table, partition, file_id }, signal);
+      if (seen === null) watch(table, (seen = found.state), signal, load);
       const { rows } = found;
       head.replaceChildren(
         figure("Slices", whole(rows.length), ""),
@@ -37,7 +39,6 @@ export function groupView(main, parameters, signal) {
     }
   };
   load();
-  watch(table, signal, load);
 }
 
 const state = (row) => h("span", { class: `tag ${row.newest ? "good" : row.visible ? "quiet" : "warn"}` }, row.newest ? "newest" : row.visible ? "older" : "not visible");

@@ -3,6 +3,9 @@
 import { Chart } from "./chart.js";
 import { h, table } from "./dom.js";
 
+/** Heights in pixels: of a row of the table, and of the tallest drawing that is no taller than it needs. */
+const ROW = 34;
+const TALLEST = { low: 272, tall: 384 };
 let number = 0;
 
 export class Panel {
@@ -16,7 +19,7 @@ export class Panel {
     Object.assign(this, { options, shown: null });
     const id = `panel-${(number += 1)}`;
     this.state = h("div", { class: "state", role: "status" });
-    this.picture = h("div", { class: "drawing", role: "img", style: null });
+    this.picture = h("div", { class: "drawing", role: "img" });
     this.beside = h("div", { class: "beside", tabindex: "0", role: "region", "aria-label": `${title}: table` });
     this.more = h("div", { class: "more" });
     this.pair = h("div", { class: `pair ${options.height || "low"}${options.columns ? "" : " alone"}` }, this.picture,
@@ -60,6 +63,7 @@ export class Panel {
     if (seen === this.shown) return;
     this.shown = seen;
     this.picture.setAttribute("aria-label", summary);
+    if (draw?.height) this.pair.style.setProperty("--height", `${Math.min(TALLEST[this.options.height] || TALLEST.low, Math.max(draw.height, ROW * (rows.length + 1)))}px`);
     if (draw) this.chart.draw(draw);
     const focused = this.beside.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
     const top = this.beside.scrollTop;

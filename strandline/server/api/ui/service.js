@@ -134,7 +134,8 @@ function latencies(servers) {
   const found = new Map();
   for (const server of servers) {
     for (const { name, labels, value } of server.metrics[TOOK]?.samples || []) {
-      if (!name?.endsWith("_bucket")) continue;
+      // A watch waits by design.
+      if (!name?.endsWith("_bucket") || labels.route === "/v2/watch") continue;
       const key = `${labels.route}\n${labels.way}`;
       const row = found.get(key) || found.set(key, { route: labels.route, way: labels.way, buckets: new Map() }).get(key);
       const bound = labels.le === "+Inf" ? Infinity : Number(labels.le);
@@ -170,7 +171,7 @@ const PANELS = [
       const [ready, built, refused] = [READY, BUILT, REFUSED].map((of) => rates(of, server));
       const line = (name, data, colour) => ({ type: "line", name, data, showSymbol: data.length < 2, lineStyle: { width: 2 }, itemStyle: { color: colour }, areaStyle: { opacity: 0.12 } });
       const draw = (c) => ({
-        grid: { left: 8, right: 16, top: 36, bottom: 4, containLabel: true },
+        grid: { left: 8, right: 32, top: 36, bottom: 4, containLabel: true },
         legend: {}, xAxis: axis("time", c, { min: Math.min(history[0].at, Date.now() - WINDOW_MS), max: history.at(-1).at, splitNumber: 4, splitLine: { show: false } }),
         yAxis: axis("value", c, { minInterval: 0.5, axisLabel: { formatter: (value) => `${short(value)} /s` } }),
         tooltip: { trigger: "axis", valueFormatter: (value) => `${short(value)} /s` },
@@ -243,12 +244,13 @@ const PANELS = [
       const used = total(new Map(found.map((row) => [row.name, row.value])));
       const free = { name: "free", value: Math.max(0, limit - used), limit };
       const draw = (c, small) => ({
-        legend: { type: "plain" }, grid: { left: 8, right: 16, top: small ? 96 : 64, bottom: 4, containLabel: true },
+        legend: { type: "plain" }, grid: { left: 8, right: 16, top: small ? 72 : 44, height: 60, containLabel: true },
         xAxis: axis("value", c, { max: Math.max(limit, used), axisLabel: { formatter: bytes } }),
         yAxis: axis("category", c, { data: [""], axisLine: { show: false } }),
         tooltip: { formatter: (mark) => lines(mark.seriesName, bytes(mark.value), `${share(mark.value, limit)} of the budget`) },
         series: [...found, free].map((row, at) => ({ type: "bar", stack: "all", name: row.name.replaceAll("_", " "), data: [row.value], barWidth: 36, itemStyle: { color: row === free ? c.line : c.series[at % c.series.length] } })),
       });
+      draw.height = 140;
       const resident = total(sums(servers, "process_resident_memory_bytes"));
       const rows = resident ? [...found, free, { name: "whole process, resident", value: resident, limit: 0 }] : [...found, free];
       return { draw, summary: `${bytes(used)} of ${bytes(limit)} are held`, rows: limit ? rows : [] };

@@ -5,7 +5,8 @@ import { axis, bars, cut, lines, plain } from "./chart.js";
 import { address, bytes, choice, counted, duration, h, link, named, share, short, since, tail, time, whole } from "./dom.js";
 import { failure, figure, Panel } from "./panel.js";
 
-const NEWEST = 100;
+const NEWEST = 400;
+const MARKS = 800;
 const BARS = 24;
 
 export function tableView(main, parameters, signal) {
@@ -35,15 +36,16 @@ export function tableView(main, parameters, signal) {
   const parts = {
     timeline: filled(panels.timeline, async () => {
       // The archive is read once: it only grows by what the reader has seen.
-      archive ??= (await ask("timeline", { summary: true, archived: true })).marks;
-      const [{ marks, total }, newest, leases] = await Promise.all([
-        ask("timeline", { summary: true }), ask("timeline", { order: "newest", limit: many }), ask("leases"),
-      ]);
+      archive ??= unpacked((await ask("timeline", { summary: true, archived: true, marks: MARKS })).marks).filter((mark) => mark.archived);
+      const [newest, leases] = await Promise.all([ask("timeline", { order: "newest", limit: many }), ask("leases")]);
+      const { rows } = newest;
+      const older = newest.next ? unpacked((await ask("timeline", { summary: true, marks: MARKS })).marks) : [];
       const more = newest.next ? () => { many = Math.min(10000, 4 * many); parts.timeline(); } : null;
-      const shown = [...unpacked(archive).filter((mark) => mark.archived), ...unpacked(marks)];
+      const runs = [...archive, ...older.filter((mark) => mark.end < rows.at(-1).requested_time)];
+      const archived = archive.reduce((sum, mark) => sum + mark.instants, 0);
       panels.timeline.show({
-        draw: timelineDrawing(shown, leases.rows, newest.rows, panels.range), rows: newest.rows, more,
-        summary: `${counted(total.instants, "active instant")}, newest ${newest.instant || "none"}, ${whole(shown.length - marks.begin_at.length)} marks of archived ones; ${panels.range}`,
+        draw: timelineDrawing(runs, rows, leases.rows, panels.range), rows, more,
+        summary: `${counted(rows.length, "instant")}, newest ${newest.instant || "none"}, and ${whole(archived)} in the archive; ${panels.range}`,
       });
     }),
     pending: filled(panels.pending, async () => panels.pending.show({ draw: null, summary: "Pending instants", rows: (await ask("pending")).rows })),
@@ -83,11 +85,11 @@ export function tableView(main, parameters, signal) {
   const begin = async () => {
     try {
       // Of a table that can't be opened, the reason is shown once.
-      await ask("watch", { timeout: 0 });
+      const { state } = await ask("timeline", { limit: 1 });
       failed.replaceChildren();
       content.hidden = false;
       await all();
-      await watch(table, signal, all);
+      await watch(table, state, signal, all);
     } catch (error) {
       if (signal.aborted) return;
       content.hidden = true;
@@ -178,15 +180,33 @@ const HOUR_MS = 3600e3;
 const RANGES = { all: Infinity, month: 720 * HOUR_MS, day: 24 * HOUR_MS, hour: HOUR_MS };
 const LEASES = "held by readers";
 
-function timelineDrawing(marks, leases, rows, range) {
+/** Returns an instant, text in the table's zone, as if that zone were UTC; in milliseconds. */
+function written(instant) {
+  const [year, month, day, hour, minute, second, ms] = instant.match(/^(\d{4})(\d\d)(\d\d)(\d\d)(\d\d)(\d\d)(\d{3})?/)?.slice(1).map(Number) || [];
+  return Date.UTC(year, month - 1, day, hour, minute, second, ms || 0);
+}
+
+/**
+ * Draws instants as bars in a lane for each action.
+ *
+ * `runs` are sums of instants, of which only the texts are known; `rows` single instants, with times.
+ */
+function timelineDrawing(runs, rows, leases, range) {
   const now = Date.now();
-  const at = new Map(rows.map((row) => [row.requested_time, Date.parse(row.requested_at)]));
-  const first = Math.min(...marks.map((mark) => Date.parse(mark.begin_at)));
-  const held = leases.map((lease) => ({ action: LEASES, begin: at.get(lease.earliest || lease.instant) ?? first, end: Date.parse(lease.renewed_at || lease.expires_at) || now, text: lease.holder || lease.id, state: "LEASE" }));
-  const drawn = [...marks.map((mark) => ({ ...mark, begin: Date.parse(mark.begin_at), end: mark.end_at ? Date.parse(mark.end_at) : now, text: counted(mark.instants, mark.archived ? "archived instant" : "instant") })), ...held].filter((mark) => !Number.isNaN(mark.begin));
+  const known = rows.find((row) => row.requested_at);
+  const zone = known ? written(known.requested_time) - Date.parse(known.requested_at) : 0;
+  const at = (instant) => written(instant) - zone;
+  const drawn = [
+    ...runs.map((run) => ({ ...run, begin: at(run.begin), end: at(run.end), text: counted(run.instants, run.archived ? "archived instant" : "instant") })),
+    ...rows.map((row) => ({ ...row, begin: at(row.requested_time), end: row.completed_at ? Date.parse(row.completed_at) : now, text: row.requested_time })),
+    ...leases.map((lease) => ({ action: LEASES, begin: at(lease.earliest || lease.instant || ""), end: now, text: lease.holder || lease.id, state: "LEASE", archived: false })),
+  ].filter((mark) => !Number.isNaN(mark.begin));
   const lanes = [...new Set(drawn.map((mark) => mark.action))];
-  const last = Math.max(...drawn.map((mark) => mark.end));
-  const from = Math.max(Math.min(...drawn.map((mark) => mark.begin)), last - RANGES[range]);
+  // What is pending for long, drawn until now, must not leave the others without room.
+  const first = Math.min(...drawn.map((mark) => mark.begin));
+  const done = Math.max(...drawn.filter((mark) => mark.end !== now).map((mark) => mark.end));
+  const last = Math.min(Math.max(...drawn.map((mark) => mark.end)), done > first ? done + 0.15 * (done - first) : Infinity);
+  const from = Math.max(first, last - RANGES[range]);
   return (c) => ({
     xAxis: axis("time", c, { min: from, max: last, splitLine: { show: true, lineStyle: { color: c.line } } }),
     yAxis: axis("category", c, { data: lanes, inverse: true, axisLabel: { color: c.text, interval: 0 } }),

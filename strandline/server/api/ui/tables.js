@@ -18,7 +18,7 @@ export function tablesView(main, parameters, signal) {
       { label: "Partitions", number: true, cell: (row) => whole(row.partitions_loaded) },
       { label: "Memory", number: true, cell: (row) => bytes(row.packed_bytes + row.retained_bytes) },
       { label: "Look-ups", number: true, cell: (row) => short(row.requests) },
-      { label: "Refused", number: true, cell: (row) => short(row.refusals) },
+      { label: "Calls saved", number: true, cell: (row) => short(row.storage_calls_saved) },
     ],
   });
   const field = (name, label, value) => h("label", {}, label, h("input", { name, value, autocomplete: "off", spellcheck: "false" }));

@@ -41,6 +41,34 @@ SURE_S = DEAD_S / 2
 SETTLED = "settled"
 
 
+class ServerClock:
+    """A server's clocks: the wall clock may be set, the monotonic one stands while it sleeps.
+
+    Attributes:
+        off_ms: How far its wall clock is ahead of the others'.
+    """
+
+    def __init__(self, clock: ManualClock) -> None:
+        self._clock, self.off_ms = clock, 0
+        self._slept_s = 0.0
+        self._asleep_s: float | None = None
+
+    def now_ms(self) -> int:
+        return self._clock.now_ms() + self.off_ms
+
+    def monotonic(self) -> float:
+        now_s = self._clock.monotonic() if self._asleep_s is None else self._asleep_s
+        return now_s - self._slept_s
+
+    def sleep(self) -> None:
+        self._asleep_s = self._clock.monotonic()
+
+    def wake(self) -> None:
+        if self._asleep_s is not None:
+            self._slept_s += self._clock.monotonic() - self._asleep_s
+            self._asleep_s = None
+
+
 @dataclass
 class UnderWay:
     """A creation of a marker that a server has begun."""
@@ -137,6 +165,7 @@ class Server:
         self.is_up = self.is_stopped = False
         self.can_warm = True
         self.held: list[Callable[[], object]] = []
+        self.clock = ServerClock(lake.clock)
         lake.servers.append(self)
         self.start()
 
@@ -147,7 +176,7 @@ class Server:
         self.roster = Roster(
             self.state,
             self.url,
-            clock=lake.clock,
+            clock=self.clock,
             layout=LAYOUT,
             roots=ROOTS.get(self.group, ()),
             group=self.group,
@@ -160,7 +189,7 @@ class Server:
         self.known_since: int | None = None
         self.kept: dict[str, set[str]] = {}
         self.handover = Handover(
-            self.current, self._acknowledge, lake.clock, look_s=0, begin=lambda do: do()
+            self.current, self._acknowledge, self.clock, look_s=0, begin=lambda do: do()
         )
         self.tables = Tables(self)
         self.handover.attach(self.tables, self._forget)

@@ -31,6 +31,7 @@ FAULTS = (
     "die before a write",
     "die after a write",
     "stop",
+    "sleep",
     "cut off",
     "cut all off",
     "no disk",
@@ -189,6 +190,33 @@ class MoveMachine(RuleBasedStateMachine):
                 self.advance(int(DEAD_S) + 1, {late})
                 self._mend(0)
 
+    @rule(
+        path=st.sampled_from(PATHS),
+        table=st.sampled_from(MOVING),
+        seconds=st.sampled_from([int(DEAD_S) + 1, 2]),
+    )
+    def oversleep(self, path: str, table: str, seconds: int) -> None:
+        """Have tables move while the machine of their owner sleeps.
+
+        Clients ask the others for markers meanwhile, and then the one that is awake again.
+        """
+        for _ in range(3):
+            self._all_step()
+        owner = next(seat.url for seat in self.lake.servers[-1].current.owners(table))
+        at, server = next(each for each in enumerate(self.lake.servers) if each[1].url == owner)
+        others = set(range(len(self.lake.servers))) - {at}
+        self.create([(at, "x")], table, "ended")  # it has the table's markers in memory
+        self._stop(server)
+        if server.is_stopped:
+            server.clock.sleep()
+        self.reach(path, MoveState.FLIPPED, {at}, None)
+        self.advance(seconds, {at})
+        for _ in range(3):
+            self._all_step()
+        self.create([(each, marker) for marker in "xy" for each in others], table, "ended")
+        self._mend(at)
+        self.create([(at, "X"), (at, "Y")], table, "ended")
+
     def _write_at_once(self) -> None:
         for server in self.lake.servers:
             server.state.before_write = lambda _: None
@@ -221,6 +249,11 @@ class MoveMachine(RuleBasedStateMachine):
                 if at not in silent:
                     server.step()
 
+    @rule(at=servers, hours=st.sampled_from([-500_000, -3, 0, 3, 500_000]))
+    def set_clock(self, at: int, hours: int) -> None:
+        """Set a server's wall clock, by hours or by decades."""
+        self.lake.servers[at].clock.off_ms = hours * 3_600_000
+
     @precondition(lambda self: set(self.allowed) & set(FAULTS))
     @rule(at=servers, data=st.data())
     def fault(self, at: int, data: st.DataObject) -> None:
@@ -232,11 +265,10 @@ class MoveMachine(RuleBasedStateMachine):
         elif fault in ("die before a write", "die after a write"):
             server.state.dies_at = server.state.writes
             server.state.dies_after = fault == "die after a write"
-        elif fault == "stop":
-            # With no creation under way: the client of one would have left.
-            self.lake.begin_all()
-            if all(one.server is not server for one in self.lake.under_way):
-                server.is_stopped = server.is_up
+        elif fault in ("stop", "sleep"):
+            self._stop(server)
+            if fault == "sleep" and server.is_stopped:
+                server.clock.sleep()
         elif fault == "cut off":
             server.state.is_away = True
         elif fault == "cut all off":
@@ -244,6 +276,12 @@ class MoveMachine(RuleBasedStateMachine):
                 each.state.is_away = True
         else:
             server.can_warm = False
+
+    def _stop(self, server: Server) -> None:
+        """Stop a server with no creation under way: the client of one would have left."""
+        self.lake.begin_all()
+        if all(one.server is not server for one in self.lake.under_way):
+            server.is_stopped = server.is_up
 
     @precondition(lambda self: "undo" in self.allowed)
     @rule()
@@ -270,6 +308,7 @@ class MoveMachine(RuleBasedStateMachine):
     def _mend(self, at: int) -> None:
         """End what has happened to a server."""
         server = self.lake.servers[at]
+        server.clock.wake()
         if not server.is_up:
             server.start()
         server.state.is_away, server.state.dies_at, server.can_warm = False, None, True

@@ -134,6 +134,15 @@ def test_there_is_nothing_else_below_its_path(client: HttpClient) -> None:
     assert client.request("POST", "/ui/").status == 404
 
 
+def test_metrics_have_one_route_for_all_files() -> None:
+    latencies = Parts(PartsOptions(("/nowhere",), TOKEN, ui=True)).latencies
+    for path in TYPES:
+        latencies.note_built(path, 0.001)
+    assert [(each.route, each.cumulative[-1]) for each in latencies.snapshot()] == [
+        ("/ui", len(TYPES))
+    ]
+
+
 def test_data_needs_the_token(client: HttpClient) -> None:
     assert client.request("GET", "/v1/strandline/status").status == 401
 

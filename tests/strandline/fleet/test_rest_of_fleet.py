@@ -1,0 +1,119 @@
+"""``/v2`` in a fleet: the owner answers, figures are merged, watchers share one watch there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fsview.wire.routes import BY_NAME
+from tests.kit.concurrency.patience import PATIENCE_S, pause
+from tests.kit.servers.live_service import HttpClient
+from tests.kit.tables.small_table import SmallTable
+from tests.strandline.fleet.knowing_fleet import (
+    KnowingServer,
+    fleet_of,
+    knowing_fleet,
+    path_of_seat,
+)
+from timeline.storage.local import LocalStorage
+
+pytestmark = pytest.mark.property
+
+SYNC = BY_NAME["sync"]
+
+
+class Pair:
+    """Two servers, and a table that the first of them owns."""
+
+    def __init__(self, servers: list[KnowingServer], folder: Path) -> None:
+        self.servers = servers
+        for server in servers:
+            server.current.tell(fleet_of(*servers), 1)
+        self.path = path_of_seat(0, 2, str(folder))
+        self.table = SmallTable(LocalStorage(self.path))
+        self.table.write(("p=1", "a-0"), ("p=2", "b-0"))
+
+    def ask(self, number: int, name: str, **params: str) -> Any:
+        with HttpClient(self.servers[number].port) as client:
+            answered = client.request("GET", f"/v2/{name}", params)
+        assert answered.status == 200, answered.body
+        return json.loads(answered.body)
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[Pair]:
+    with knowing_fleet(str(tmp_path), 2) as servers:
+        yield Pair(servers, tmp_path)
+
+
+def test_the_owner_answers_whichever_server_is_asked(pair: Pair) -> None:
+    first = pair.ask(1, "partitions", table=pair.path, limit="1")
+    second = pair.ask(1, "partitions", table=pair.path, cursor=first["next"])
+    assert [row["partition"] for row in (*first["rows"], *second["rows"])] == ["p=1", "p=2"]
+    opened = [len(server.parts.views.open_tables()) for server in pair.servers]
+    assert opened == [1, 0]
+    with HttpClient(pair.servers[1].port) as client:
+        answered = client.request("GET", "/v2/group", {"table": pair.path, "file_id": "none"})
+    assert (answered.status, json.loads(answered.body)["code"]) == (404, "group_not_found")
+
+
+def test_tables_and_status_are_merged(pair: Pair) -> None:
+    other = pair.path + "-other"
+    SmallTable(LocalStorage(other)).write(("p=1", "c-0"))
+    for path in (pair.path, other):
+        pair.ask(0, "timeline", table=path)
+    urls = [server.url for server in pair.servers]
+    for number in (0, 1):
+        found = pair.ask(number, "tables", limit="1")
+        rows = found["rows"] + pair.ask(number, "tables", cursor=found["next"])["rows"]
+        assert (found["servers"], found["tables_open"], found["unreachable"]) == (2, 2, [])
+        by_table = {row["table"]: row for row in rows}
+        assert set(by_table) == {f"file://{pair.path}", f"file://{other}"}
+        row = by_table[f"file://{pair.path}"]
+        assert (row["server"], row["owner"], row["is_owner"]) == (urls[0], urls[0], True)
+        status = pair.ask(number, "status", names="strandline_open_tables")
+        counted = {
+            each["server"]: each["metrics"]["strandline_open_tables"]["samples"][0]["value"]
+            for each in status["servers"]
+        }
+        assert set(counted) == set(urls)
+        assert sum(counted.values()) == 2
+
+
+def test_a_server_that_doesnt_answer_is_named(pair: Pair) -> None:
+    url = pair.servers[1].url
+    pair.servers[1].end.close()
+    assert pair.ask(0, "tables")["unreachable"] == [url]
+    silent = pair.ask(0, "status")["servers"][1]
+    assert silent["server"] == url
+    assert url in silent["error"]
+    assert silent["metrics"] == {}
+    # The owner is asked first; the next server answers in its place.
+    pair.servers[0].current.tell(fleet_of(pair.servers[1], pair.servers[0]), 2)
+    assert pair.ask(0, "partitions", table=pair.path)["rows"]
+
+
+def test_a_server_keeps_one_watch_at_the_owner_for_all(pair: Pair) -> None:
+    state = pair.ask(1, "watch", table=pair.path)["state"]
+    with ThreadPoolExecutor(3) as pool:
+        waiting = [
+            pool.submit(pair.ask, 1, "watch", table=pair.path, after=state, timeout="60")
+            for _ in range(3)
+        ]
+        counts = [server.parts.rest.watches for server in pair.servers]
+        while (counts[0].count, counts[1].count) != (1, 3):
+            pause()
+        assert pair.servers[1].parts.views.open_tables() == ()
+        pair.table.write(("p=1", "d-0"))
+        with HttpClient(pair.servers[0].port) as client:
+            client.request(SYNC.method, SYNC.path, {"basepath": pair.path})
+        answers = [each.result(PATIENCE_S) for each in waiting]
+    assert all(answer["changed"] for answer in answers)
+    assert {answer["state"] for answer in answers} == {
+        pair.ask(0, "timeline", table=pair.path)["state"]
+    }
