@@ -103,19 +103,19 @@ class Visit:
         """Return by how many pixels the page is wider than its window."""
         return self.page.evaluate("document.documentElement.scrollWidth - innerWidth")
 
-    def drawings(self) -> int:
-        """Return how many drawings have ink."""
-        return self.page.evaluate(_INKED)
+    def drawn(self, many: int) -> None:
+        """Wait until so many drawings have ink."""
+        self.page.wait_for_function(_INKED, arg=many)
 
 
 _INKED: Final = """
-() => [...document.querySelectorAll(".drawing canvas")].filter((canvas) => {
+(many) => [...document.querySelectorAll(".drawing canvas")].filter((canvas) => {
   if (!canvas.width || !canvas.height) return false;
   // A copy: chromium warns of a drawing that is read again and again.
   const copy = new OffscreenCanvas(canvas.width, canvas.height).getContext("2d");
   copy.drawImage(canvas, 0, 0);
   return copy.getImageData(0, 0, canvas.width, canvas.height).data.some((value) => value > 0);
-}).length
+}).length >= many
 """
 
 

@@ -15,6 +15,7 @@ from playwright.sync_api import Browser, expect
 
 from strandline.server.http.server import ServiceServer
 from tests.kit.servers.live_service import TOKEN, HttpClient
+from tests.kit.servers.serve_process import ServeProcess
 from tests.kit.tables.small_table import SmallTable
 from tests.strandline.fleet.serve_fleet import FleetServer, wait_for_seats
 from tests.ui.browser import Visit, visiting
@@ -64,8 +65,7 @@ def test_views_are_drawn_in_each_theme_and_width(
             ("fleet", 0),
         ):
             visit.go(view)
-            visit.page.wait_for_timeout(50)
-            assert visit.drawings() >= drawings, view
+            visit.drawn(drawings)
             assert visit.wrong() == [], view
             assert visit.overflow() <= 0, view
 
@@ -93,7 +93,7 @@ def test_a_table_shows_its_timeline_and_what_holds_it_up(
         expect(visit.page.get_by_role("heading", name=file_id)).to_be_visible()
         visit.settle()
         assert "newest" in panel(visit, "Slices")
-        assert visit.drawings() == 1
+        visit.drawn(1)
         assert visit.wrong() == []
         visit.page.go_back()
         expect(title).to_be_visible()
@@ -111,7 +111,7 @@ def test_a_large_table_is_drawn_by_prefixes(browser: Browser, service: ServiceSe
         assert f"{MANY:,} partitions" in drawing(visit, "Partitions")
         rows = visit.page.get_by_role("region", name="Partitions: table").get_by_role("row")
         assert rows.count() <= 2001
-        assert visit.drawings() == 2
+        visit.drawn(2)
         visit.go(of(LARGE, prefix="p=007/"))
         assert "50 partitions" in drawing(visit, "Partitions")
         assert visit.wrong() == []
@@ -174,16 +174,16 @@ def test_a_refused_token_is_asked_for_again(browser: Browser, service: ServiceSe
 def test_a_lost_server_is_named_and_tried_again(
     browser: Browser, tmp_path: Path, root: Path
 ) -> None:
-    with FleetServer(root, tmp_path, "a") as server:
-        assert isinstance(server, FleetServer)
-        with visiting(browser, server.url) as visit:
-            visit.go("tables")
-            visit.go(of(root / "trips"))
-            server.kill()
-            lost = visit.page.get_by_text(re.compile("The server doesn.t answer"))
-            expect(lost).to_be_visible()
-            server.start()
-            expect(visit.page.get_by_text("Live")).to_be_visible()
+    with (
+        ServeProcess(root, tmp_path / "log") as server,
+        visiting(browser, f"http://127.0.0.1:{server.port}") as visit,
+    ):
+        visit.go(of(root / "trips"))
+        server.kill()
+        lost = visit.page.get_by_text(re.compile("The server doesn.t answer"))
+        expect(lost).to_be_visible()
+        server.start()
+        expect(visit.page.get_by_text("Live")).to_be_visible()
 
 
 def test_errors_are_shown_once_with_what_is_allowed(
@@ -217,20 +217,11 @@ def test_a_fleet_shows_its_seats_and_owners(browser: Browser, tmp_path: Path, ro
                 assert ring.count("ready") == 2
                 assert "standby" in ring
                 assert f"{root}/{SCRIPT}" in panel(visit, "Owners")
-                assert visit.drawings() == 1
+                visit.drawn(1)
                 assert visit.wrong() == []
                 assert visit.overflow() <= 0
         with visiting(browser, servers[1].url) as visit:
             visit.go("")
             visit.page.get_by_label("Server").select_option(servers[0].url)
-            assert visit.drawings() >= 3
+            visit.drawn(3)
             assert visit.wrong() == []
-
-
-@pytest.mark.parametrize("name", ["ready", "built"])
-def test_the_legend_names_what_a_line_is(
-    browser: Browser, service: ServiceServer, name: str
-) -> None:
-    with visiting(browser, service.url) as visit:
-        entered(visit)
-        assert name in drawing(visit, "Look-ups")
