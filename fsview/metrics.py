@@ -148,6 +148,11 @@ class Metrics:
             count for (found, has), count in counts.items() if found == name and wanted <= set(has)
         )
 
+    def counts_of(self, table: str) -> dict[CounterKey, int]:
+        """Return the counters of a table, without that label."""
+        with self._lock:
+            return dict(self._of(table))
+
     def _of(self, table: str) -> Counter[CounterKey]:
         """Return the counters of a table; ``_lock`` is held."""
         return self._tables.get(table) or Counter()

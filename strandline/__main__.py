@@ -48,7 +48,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
         "Show what a running service does: requests, latencies, refusals, memory, tables.",
     ),
     "why": (
-        "strandline.cli.why",
+        "strandline.cli.clean",
         "Show why a file of a table is still there, or gone.",
     ),
 }

@@ -27,7 +27,15 @@ from timeline.errors import (
     PathNotFoundError,
     StorageError,
 )
-from timeline.instant import ACTIONS, REPLACE_COMMIT, SAVEPOINT, Instant, State, completed_action
+from timeline.instant import (
+    ACTIONS,
+    COMPACTION,
+    REPLACE_COMMIT,
+    SAVEPOINT,
+    Instant,
+    State,
+    completed_action,
+)
 from timeline.layout import ListedTimeline, TimelineLayout
 from timeline.metadata import codec
 from timeline.metadata.instant_metadata import (
@@ -51,6 +59,10 @@ MOST_REFUSED: Final = 128
 """The most damaged files of a table that are remembered."""
 _METADATA, _FILES, _PLAN = "metadata", "files", "plan"
 """The value that is decoded from a file."""
+_REPLAN: Final = (
+    "restore the file; if no compaction runs and, in table version 6, no delta commit is later, you"
+    " may delete it with its inflight file instead"
+)
 
 
 class RefusedFiles:
@@ -351,7 +363,13 @@ class TableMetaClient:
         # The requested file stays when the instant moves on; the inflight file of 1.x has no plan.
         requested = Instant(instant.requested_time, instant.action, State.REQUESTED)
         decode = partial(codec.decode, codec.plan_type(instant.action))
-        return self._decoded(requested, _PLAN, decode, needed=needs_plan(instant))
+        try:
+            return self._decoded(requested, _PLAN, decode, needed=needs_plan(instant))
+        except CorruptMetadataError as exc:
+            if instant.action != COMPACTION:
+                raise
+            # Nothing reads or writes the table until this is mended.
+            raise CorruptMetadataError(exc.message, hint=_REPLAN, detail=exc.detail) from None
 
     def check_refused(self, completed: Iterable[Instant]) -> None:
         """Raise the error of the first of these instants whose file is known to be damaged.

@@ -1,4 +1,4 @@
-"""``strandline clean``: what a clean deletes, and deleting it.
+"""``strandline clean``: what a clean deletes, and deleting it; ``strandline why``: why it does.
 
 ``DeletionProgress`` shows how far a deletion is, as a bar on a terminal, elsewhere as lines.
 """
@@ -13,6 +13,7 @@ import click
 
 from strandline.cli.output import counted, errors_in_a_line, output_option, print_rows
 from strandline.cli.writer_options import apply_options, writer_options
+from strandline.server.log_format import escaped
 from strandline.table_api.table import Table
 from strandline.table_services.clean.execution import CleanResult
 from strandline.table_services.clean.policy import (
@@ -152,3 +153,33 @@ def _in_words(done: CleanResult) -> str:
     deleted = f"{counted(done.files_deleted, 'file')}, {done.bytes_deleted} bytes"
     failed = f"; {done.files_failed} couldn't be deleted, the next clean tries again"
     return f"clean {done.instant} deleted {deleted}{failed if done.files_failed else ''}"
+
+
+@click.command()
+@click.argument("table", type=click.Path())
+@click.argument("file", type=click.Path())
+@POLICY_OPTION
+@RETAIN_OPTION
+@output_option
+def why(table: str, file: str, policy: str, retain: int | None, output: str) -> None:
+    """Show why a file of a table is still there, or gone.
+
+    TABLE is the base path, FILE the path of a base or log file below it, or with it: day=1/NAME or
+    TABLE/day=1/NAME. The rule, the instant, the savepoint, the lease or the pending service that
+    keeps it is named, or the clean that has deleted it. That the table never had the file is an
+    error, with exit code 2.
+    """
+    with errors_in_a_line():
+        found = Table(table).why(_below(table, file), policy, retain)
+    if output == "table":
+        state = "would be deleted" if found.goes else "stays"
+        state = state if found.is_there else "deleted"
+        click.echo(f"{state}: {escaped(found.reason)}")
+    else:
+        row = asdict(found)
+        print_rows([row], list(row), "jsonl", {}, "")
+
+
+def _below(table: str, file: str) -> str:
+    """Return a file's path without the table's, as a shell completes it, and without ``./``."""
+    return file.removeprefix(f"{table.rstrip('/')}/").removeprefix("./")

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from strandline.cli.output import counted, errors_in_a_line, output_option, print_rows
-from strandline.table_api.pinned import PINS_SCHEMA
+from strandline.table_api.metadata_rows import PINS_SCHEMA
 from strandline.table_api.table import Table
 from timeline.errors import InputError
 

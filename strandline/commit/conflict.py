@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
+from strandline.records.schema.avro_schema import avro_without_meta_fields
 from timeline.instant import (
     CLUSTERING,
     COMPACTION,
@@ -315,7 +316,7 @@ def operation_of(instant: Instant, metadata: InstantMetadata | None) -> Concurre
         }
         for partition, file_ids in metadata.partition_to_replace_file_ids.items():
             groups |= {(partition, file_id) for file_id in file_ids}
-        schema = metadata.extra_metadata.get("schema", "")
+        schema = avro_without_meta_fields(metadata.extra_metadata.get("schema", ""))
         return ConcurrentOperation(instant, metadata.operation_type, frozenset(groups), schema)
     if isinstance(metadata, CompactionPlan):
         planned = {(each.partition_path, each.file_id) for each in metadata.operations}

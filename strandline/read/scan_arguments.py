@@ -9,8 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from strandline.read.filter.expression_text import expression_text
-from strandline.read.filter.row_filter import RowFilter, unknown_column
+from strandline.read.filter.row_filter import RowFilter, expression_text, unknown_column
 from strandline.records.meta_fields import META_FIELDS
 from timeline.errors import InputError
 from timeline.storage.base import checked_path

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from fsview.model.file_name import is_log_name
-from strandline.records.schema.avro_schema import avro_to_arrow
+from strandline.records.schema.avro_schema import avro_to_arrow, avro_without_meta_fields
 from strandline.records.schema.column_ids import LATEST_SCHEMA
 from timeline.errors import CorruptMetadataError, UnsupportedTableError
 from timeline.instant import COMMIT, DELTA_COMMIT, REPLACE_COMMIT, Instant
@@ -66,11 +66,12 @@ class CommitFacts:
             if not is_log_name((stat.path or "").rpartition("/")[2])
         ]
         schema = metadata.extra_metadata.get("schema")
-        is_of_table = schema and metadata.operation_type not in _WITHOUT_SCHEMA
+        is_of_table = metadata.operation_type not in _WITHOUT_SCHEMA
         return cls(
             sum(stat.total_write_bytes for stat in stats),
             sum(stat.num_writes for stat in stats),
-            schema if is_of_table else None,
+            # Hudi 0.15.0 records meta columns, too, when it deletes partitions.
+            avro_without_meta_fields(schema) if schema and is_of_table else None,
             next((stat.path for stat in stats if stat.path), None),
             metadata.extra_metadata.get(LATEST_SCHEMA, ""),
             metadata.extra_metadata.get(STREAM_BATCH, ""),

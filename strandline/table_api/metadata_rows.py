@@ -1,4 +1,4 @@
-"""The rows of a table's metadata as Arrow: history, file slices, partitions.
+"""The rows of a table's metadata as Arrow: history, file slices, partitions, leases.
 
 Instants are text of 14 or 17 digits in the table's time zone, and so are completion times; beside
 each is the time as a timestamp (``TIME``, milliseconds, UTC). It is null where the text is no time,
@@ -17,6 +17,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from fsview.model.file_group import FileSlice
+from strandline.read.state.reader_lease import Lease
 from strandline.table_api.history import Entry
 from timeline.clock import parse_instant_time
 from timeline.instant import Instant
@@ -63,6 +64,17 @@ PARTITIONS_SCHEMA: Final = pa.schema(
         ("base_files", pa.int64()),
         ("log_files", pa.int64()),
         ("bytes", pa.int64()),
+    ]
+)
+PINS_SCHEMA: Final = pa.schema(
+    [
+        ("id", pa.string()),
+        ("instant", pa.string()),
+        ("earliest", pa.string()),
+        ("holder", pa.string()),
+        ("renewed_at", TIME),
+        ("expires_at", TIME),
+        ("problem", pa.string()),
     ]
 )
 
@@ -159,6 +171,23 @@ def partition_rows(newest: Mapping[str, Sequence[FileSlice]]) -> pa.Table:
         names = PARTITIONS_SCHEMA.names[1:]
         rows.append({"partition": path, **{name: counts[name] for name in names}})
     return pa.Table.from_pylist(rows, PARTITIONS_SCHEMA)
+
+
+def pin_rows(leases: Iterable[Lease]) -> pa.Table:
+    """Return leases as a table with the columns of ``PINS_SCHEMA``."""
+    rows = [
+        {
+            "id": lease.id,
+            "instant": lease.instant or None,
+            "earliest": lease.earliest or None,
+            "holder": lease.holder or None,
+            "renewed_at": lease.renewed_ms or None,
+            "expires_at": lease.expires_ms,
+            "problem": lease.problem or None,
+        }
+        for lease in leases
+    ]
+    return pa.Table.from_pylist(rows, PINS_SCHEMA)
 
 
 def history_row(entry: Entry, zone: str) -> dict[str, Any]:

@@ -1,28 +1,15 @@
-"""``PinnedTable``: a table at one instant, whose files a reader's lease holds; rows of leases."""
+"""``PinnedTable``: a table at one instant, whose files a reader's lease holds."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Any
 
 import pyarrow as pa
 
 from strandline.read.scan import Scan
 from strandline.read.state.held_lease import HeldLease
-from strandline.read.state.reader_lease import Lease
 from timeline.meta_client import TableMetaClient
-
-PINS_SCHEMA: Final = pa.schema(
-    [
-        ("id", pa.string()),
-        ("instant", pa.string()),
-        ("earliest", pa.string()),
-        ("holder", pa.string()),
-        ("renewed_at", pa.timestamp("ms", tz="UTC")),
-        ("expires_at", pa.timestamp("ms", tz="UTC")),
-        ("problem", pa.string()),
-    ]
-)
 
 
 class PinnedTable:
@@ -98,20 +85,3 @@ class PinnedTable:
     def to_arrow(self, columns: Sequence[str] | None = None) -> pa.Table:
         """Read the rows at ``instant``: ``scan(columns).to_arrow()``."""
         return self.scan(columns).to_arrow()
-
-
-def pin_rows(leases: Iterable[Lease]) -> pa.Table:
-    """Return leases as a table with the columns of ``PINS_SCHEMA``."""
-    rows = [
-        {
-            "id": lease.id,
-            "instant": lease.instant or None,
-            "earliest": lease.earliest or None,
-            "holder": lease.holder or None,
-            "renewed_at": lease.renewed_ms or None,
-            "expires_at": lease.expires_ms,
-            "problem": lease.problem or None,
-        }
-        for lease in leases
-    ]
-    return pa.Table.from_pylist(rows, PINS_SCHEMA)

@@ -30,11 +30,13 @@ from strandline.table_api.metadata_rows import (
     FILES_SCHEMA,
     HISTORY_SCHEMA,
     PARTITIONS_SCHEMA,
+    PINS_SCHEMA,
     file_rows,
     history_rows,
     partition_rows,
+    pin_rows,
 )
-from strandline.table_api.pinned import PINS_SCHEMA, PinnedTable, pin_rows
+from strandline.table_api.pinned import PinnedTable
 from strandline.table_services.archive.policy import archive_settings
 from strandline.table_services.archive.run import Archiver
 from strandline.table_services.clean.planner import CleanPlanner

@@ -7,11 +7,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-
-from tests.kit.concurrency.patience import PATIENCE_S
+from typing import Final
 
 ROUNDS = 2
 """One that began before a fault, and one after it."""
+
+ROUND_S: Final = 600.0
+"""For rounds that end by themselves: on a busy machine a write of Hudi's takes minutes."""
 
 Work = Callable[[], bool]
 """Does a round; returns whether it counts."""
@@ -45,7 +47,7 @@ class Rounds:
                 self._is_ended = True
                 self._changed.notify_all()
             for thread in threads:
-                thread.join(3 * PATIENCE_S)
+                thread.join(ROUND_S)
         self.check()
         assert not any(thread.is_alive() for thread in threads)
 
@@ -61,7 +63,7 @@ class Rounds:
                     self._wrong
                     or all(self.counted[each] >= start[each] + rounds for each in awaited)
                 ),
-                3 * PATIENCE_S,
+                ROUND_S,
             ), (told(), self.counted, start)
         self.check()
 

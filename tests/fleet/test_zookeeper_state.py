@@ -16,14 +16,15 @@ from kazoo.client import KazooClient
 from strandline.fleet.roster import Roster
 from strandline.fleet.state.base import Delete, Put, StateStore, Versioned
 from strandline.fleet.state.url import open_state
-from strandline.fleet.state.zookeeper import NodeTransaction, ZookeeperState
+from strandline.fleet.state.zookeeper import Request, ZookeeperState
 from tests.conformance.state_lease_suite import LeaseSuite, holding_process
 from tests.conformance.state_machine import StateMachine
 from tests.conformance.state_suite import StateSuite
 from tests.conformance.state_watch_suite import Told, WatchSuite
 from tests.fleet.jvm import running_jvm
+from tests.kit.servers.tcp_relay import TcpRelay
 from tests.kit.servers.zookeeper_server import ZookeeperServer, zookeeper_server
-from tests.strandline.fleet.serve_fleet import check_a_fleet_of_servers
+from tests.strandline.fleet.serve_fleet import check_a_fleet_of_servers, wait_until
 from timeline.clock import Clock
 from timeline.errors import InputError, StateConflictError, StateUnavailableError
 
@@ -164,6 +165,21 @@ def test_a_server_that_is_away_for_a_while(server: ZookeeperServer, subject: Sub
         told.wait()
 
 
+def test_a_client_that_was_cut_off_for_long_is_back_soon(server: ZookeeperServer) -> None:
+    """Its pauses before it connects again don't double for ever."""
+    with (
+        TcpRelay(int(server.hosts.rpartition(":")[2])) as line,
+        closing(Subject(f"127.0.0.1:{line.port}", uuid.uuid4().hex).open()) as state,
+    ):
+        version = state.write(Put("a", b"1"))
+        line.cut()
+        before = line.accepted
+        wait_until(lambda: line.accepted >= before + 11)
+        line.mend()
+        wait_until_connected(state)
+        assert state.get("a") == Versioned(b"1", version)
+
+
 def test_nodes_of_others_are_no_keys(server: ZookeeperServer, subject: Subject) -> None:
     with closing(subject.open()) as state:
         state.write(Put("seats/1", b""))
@@ -239,13 +255,13 @@ def test_a_key_made_anew_between_reads_and_write_is_not_taken_for_the_old_one(
         first = one.write(Put("a", b"old"))
         seen: list[int] = []
 
-        def fill(transaction: NodeTransaction) -> bool:
-            stat = transaction.find("a")
+        def fill(request: Request) -> bool:
+            stat = one._nodes.read("exists", "a")
             seen.append(stat.mzxid)
             if stat.mzxid == first:
                 two.write(Delete("a", first))
                 two.write(Put("a", b"new"))
-                transaction.set("a", b"late", stat)
+                request.set_data(one._nodes.path("a"), b"late", stat.version)
             return stat.mzxid == first
 
         assert one._nodes.change(fill) is None

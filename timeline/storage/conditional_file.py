@@ -15,7 +15,6 @@ from fsspec.asyn import sync
 
 from timeline.errors import AlreadyExistsError, ConfigError
 from timeline.storage.base import mapped_client_errors
-from timeline.storage.protocol import protocols
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -187,3 +186,8 @@ def http_status(error: OSError) -> int | None:
 
 _KINDS: Final[Mapping[str, type[S3File] | type[GcsFile]]] = {"s3": S3File, "gs": GcsFile}
 """Protocol in fsspec → the kind of its objects."""
+
+
+def protocols(fs: Any) -> tuple[str, ...]:
+    """Return the protocols of a file system of fsspec, the preferred one first."""
+    return (fs.protocol,) if isinstance(fs.protocol, str) else tuple(fs.protocol)

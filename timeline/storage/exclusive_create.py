@@ -16,8 +16,7 @@ from typing import Any, Final
 
 from timeline.errors import AlreadyExistsError, ConfigError
 from timeline.storage import local_files
-from timeline.storage.conditional_file import s3_conditions
-from timeline.storage.protocol import protocols
+from timeline.storage.conditional_file import protocols, s3_conditions
 
 Create = Callable[[str, bytes], None]
 """Creates the file at a path with this content; a taken name is a ``FileExistsError``."""

@@ -28,10 +28,9 @@ from timeline.storage.base import (
     mapped_client_errors,
     timed,
 )
-from timeline.storage.conditional_file import ConditionalFile, open_conditional_file
+from timeline.storage.conditional_file import ConditionalFile, open_conditional_file, protocols
 from timeline.storage.exclusive_create import Create, creates_exclusively, exclusive_create
 from timeline.storage.new_file import NewFile, NewS3File
-from timeline.storage.protocol import protocols
 from timeline.storage.read_file import ReadFile
 from timeline.storage.s3 import (
     KEYS_A_REQUEST,

@@ -35,9 +35,8 @@ from timeline.errors import (
     StrandlineError,
 )
 from timeline.storage.base import Storage, mapped_client_errors, meanwhile
-from timeline.storage.conditional_file import s3_conditions
+from timeline.storage.conditional_file import protocols, s3_conditions
 from timeline.storage.exclusive_create import Create
-from timeline.storage.protocol import protocols
 from timeline.storage.s3 import OBJECT_STORES, abort_uploads
 
 if TYPE_CHECKING:

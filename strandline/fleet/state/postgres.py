@@ -31,7 +31,6 @@ from strandline.fleet.state.checks import check_key
 from strandline.fleet.state.sql import (
     PURPOSE,
     Looking,
-    RowStore,
     SqlState,
     StateRows,
     StoredKey,
@@ -179,66 +178,6 @@ class PostgresRows(StateRows):
         return found
 
 
-class StateDatabase(RowStore):
-    """A client's connections, each used by one thread at a time.
-
-    Args:
-        url: As for libpq: ``postgresql://user@host,host/database``.
-        fleet: The fleet's name.
-        answer_s: How long an answer, or the wait for other writers, may take.
-        make: Whether missing tables are created.
-
-    Attributes:
-        listen: Opens a connection that waits for notifications without a timeout.
-
-    Raises:
-        ConfigError: psycopg isn't installed, the URL isn't one of PostgreSQL, or the schema
-            belongs to another program or another release.
-        StateUnavailableError: The database can't be reached.
-    """
-
-    def __init__(self, url: str, fleet: str, answer_s: float, *, make: bool = True) -> None:
-        # The database ends each statement by itself, if it runs.
-        limits = Limits(
-            answer_s=2 * answer_s, idle_s=_IDLE_S, lock_s=answer_s, statement_s=answer_s
-        )
-        self._pool = PostgresPool(url, TABLES, limits, make=make, purpose=PURPOSE)
-        self._fleet = fleet
-        self.place = f"{PURPOSE} {self._pool.name}"
-        self.listen = self._pool.listen
-        with ExitStack() as unless_opened:
-            unless_opened.callback(self._pool.close)
-            with mapped(lambda error: isinstance(error, WrongTablesError)), self._pool.lent():
-                unless_opened.pop_all()
-
-    @contextmanager
-    def reading(self) -> Iterator[PostgresRows]:
-        """See ``RowStore``; of one statement."""
-        with (
-            mapped(),
-            self._pool.lent() as connection,
-            connection.cursor(binary=True) as cursor,
-        ):
-            yield PostgresRows(cursor, self._fleet)
-
-    def renewing(self) -> AbstractContextManager[PostgresRows]:
-        """See ``RowStore``; of one statement."""
-        return self.reading()
-
-    @contextmanager
-    def writing(self) -> Iterator[PostgresRows]:
-        """See ``RowStore``; listeners are notified at the commit."""
-        with mapped(), self._pool.transaction() as cursor:
-            rows = PostgresRows(cursor, self._fleet)
-            yield rows
-            rows.notify()
-
-    def close(self) -> None:
-        """Close the connections; may be repeated."""
-        self.is_closed = True
-        self._pool.close()
-
-
 class PostgresState(SqlState):
     """A client; see ``SqlState``.
 
@@ -268,19 +207,52 @@ class PostgresState(SqlState):
     ) -> None:
         self._fleet = check_key(fleet)
         self._look_s = look_s
-        self._database = StateDatabase(url, fleet, answer_s, make=make)
-        super().__init__(self._database)
+        # The database ends each statement by itself, if it runs.
+        limits = Limits(
+            answer_s=2 * answer_s, idle_s=_IDLE_S, lock_s=answer_s, statement_s=answer_s
+        )
+        self._pool = PostgresPool(url, TABLES, limits, make=make, purpose=PURPOSE)
+        with ExitStack() as unless_opened:
+            unless_opened.callback(self._pool.close)
+            with mapped(lambda error: isinstance(error, WrongTablesError)), self._pool.lent():
+                unless_opened.pop_all()
+        super().__init__(f"{PURPOSE} {self._pool.name}")
+
+    @contextmanager
+    def _reading(self) -> Iterator[PostgresRows]:
+        """See ``SqlState``; of one statement."""
+        with (
+            mapped(),
+            self._pool.lent() as connection,
+            connection.cursor(binary=True) as cursor,
+        ):
+            yield PostgresRows(cursor, self._fleet)
+
+    def _renewing(self) -> AbstractContextManager[PostgresRows]:
+        """See ``SqlState``; of one statement."""
+        return self._reading()
+
+    @contextmanager
+    def _writing(self) -> Iterator[PostgresRows]:
+        """See ``SqlState``; listeners are notified at the commit."""
+        with mapped(), self._pool.transaction() as cursor:
+            rows = PostgresRows(cursor, self._fleet)
+            yield rows
+            rows.notify()
+
+    def _close(self) -> None:
+        self._pool.close()
 
     def _look_for(self, watches: Watches) -> Looking:
         with ExitStack() as unless_begun:
-            poller = Poller(self._look, watches, self._look_s, self._database.place)
+            poller = Poller(self._look, watches, self._look_s, self._place)
             unless_begun.callback(poller.stop)
-            listener = Listener(self._database, self._fleet, poller.hurry)
+            listener = Listener(self._pool, self._fleet, poller.hurry)
             unless_begun.callback(listener.stop)
             return Looking(poller, unless_begun.pop_all().close)
 
     def _look(self) -> dict[str, int]:
-        with self._database.reading() as rows:
+        with self._reading() as rows:
             return rows.versions()
 
 
@@ -291,14 +263,14 @@ class Listener:
     ``stop`` closes.
 
     Args:
-        database: The database.
+        pool: Opens its connection.
         fleet: Name of the fleet whose changes count.
         heard: Called after a change, and whenever the connection was opened: a change may have been
             missed before.
     """
 
-    def __init__(self, database: StateDatabase, fleet: str, heard: Callable[[], object]) -> None:
-        self._database = database
+    def __init__(self, pool: PostgresPool, fleet: str, heard: Callable[[], object]) -> None:
+        self._pool = pool
         self._fleet = fleet
         self._heard = heard
         self._lock = threading.Lock()
@@ -322,13 +294,13 @@ class Listener:
                 self._listen()
             except Exception as error:  # noqa: BLE001 - the driver's errors have no common class here
                 if not self._stopped.is_set() and not self._is_away:
-                    logger.info("can't listen to %s: %s", self._database.place, error)
+                    logger.info("can't listen to %s %s: %s", PURPOSE, self._pool.name, error)
                 self._is_away = True
             self._stopped.wait(_AGAIN_S)
 
     def _listen(self) -> None:
         """Listen until the connection is lost."""
-        with self._database.listen() as connection:
+        with self._pool.listen() as connection:
             with self._lock:
                 self._connection = connection
             try:

@@ -1,6 +1,6 @@
 """``SqlState``: the common part of state stores in SQL databases, and what it asks of them.
 
-Each method is one transaction over ``StateRows``, of a ``RowStore``. A lease is a row with a time
+Each method is one transaction over ``StateRows``. A lease is a row with a time
 to live and random bytes that only its holder knows.
 """
 
@@ -106,44 +106,6 @@ class StateRows(ABC):
         """Delete the rows of expired leases."""
 
 
-class RowStore(ABC):
-    """The database with the rows; thread-safe.
-
-    Attributes:
-        place: For messages; without a password.
-        is_closed: Whether ``close`` was called.
-    """
-
-    place: str
-    is_closed: bool = False
-
-    @abstractmethod
-    def reading(self) -> AbstractContextManager[StateRows]:
-        """Run the block in a read-only transaction.
-
-        Raises:
-            StateUnavailableError: The database can't be used; also raised by ``renewing`` and
-                ``writing``.
-        """
-
-    @abstractmethod
-    def renewing(self) -> AbstractContextManager[StateRows]:
-        """Run the block in a transaction that renews one lease."""
-
-    @abstractmethod
-    def writing(self) -> AbstractContextManager[StateRows]:
-        """Run the block in an exclusive transaction; an error in it rolls everything back."""
-
-    def check_open(self) -> None:
-        """Raise ``StateUnavailableError`` after ``close``."""
-        if self.is_closed:
-            raise StateUnavailableError(f"{self.place} is closed")
-
-    @abstractmethod
-    def close(self) -> None:
-        """Close it; may be repeated."""
-
-
 def _never(_: StoreError) -> bool:
     return False
 
@@ -177,10 +139,15 @@ class Looking:
 
 
 class SqlState(StateStore):
-    """A client; ``_lock`` guards leases and the poller, and is held while that starts."""
+    """A client; ``_lock`` guards leases and the poller, and is held while that starts.
 
-    def __init__(self, rows: RowStore) -> None:
-        self._store = rows
+    Args:
+        place: The database for messages; without a password.
+    """
+
+    def __init__(self, place: str) -> None:
+        self._place = place
+        self._is_closed = False
         self._lock = threading.Lock()
         self._leases: list[SqlLease] = []
         self._watches = Watches()
@@ -189,20 +156,20 @@ class SqlState(StateStore):
     def get(self, key: str) -> Versioned | None:
         """Return a key's value and version; ``None`` if it doesn't exist."""
         check_key(key)
-        with self._store.reading() as rows:
+        with self._reading() as rows:
             return rows.get(key)
 
     def children(self, key: str) -> tuple[str, ...]:
         """Return the names that follow a key in longer ones."""
         start = f"{check_key(key)}/" if check_prefix(key) else ""
-        with self._store.reading() as rows:
+        with self._reading() as rows:
             keys = rows.beginning_with(start)
         return tuple(sorted({longer[len(start) :].partition("/")[0] for longer in keys}))
 
     def write(self, *ops: Op) -> int:
         """Change keys, all or none; return the version that they have now."""
         check_ops(ops)
-        with self._store.writing() as rows:
+        with self._writing() as rows:
             # Before any read: from here on other writers wait.
             version = rows.next_version()
             found = rows.find(*(op.key for op in ops))
@@ -225,7 +192,7 @@ class SqlState(StateStore):
         check_value(check_key(key), value)
         ttl_s = check_ttl(ttl_s)
         holder = secrets.token_bytes(_HOLDER_BYTES)
-        with self._store.writing() as rows:
+        with self._writing() as rows:
             version = rows.next_version()
             row = rows.find(key).get(key)
             if row is not None:
@@ -242,7 +209,8 @@ class SqlState(StateStore):
         """Have a function called after each change of a key or of one below it."""
         check_prefix(prefix)
         with self._lock:
-            self._store.check_open()
+            if self._is_closed:
+                raise StateUnavailableError(f"{self._place} is closed")
             if self._looking is None:
                 self._looking = self._look_for(self._watches)
             return self._watches.add(prefix, call)
@@ -261,13 +229,14 @@ class SqlState(StateStore):
         except StateUnavailableError as error:
             logger.warning("leases end by themselves, they weren't released: %s", error)
         finally:
-            self._store.close()
+            self._is_closed = True
+            self._close()
 
     def renew(self, lease: SqlLease, value: bytes | None) -> int | None:
         """Renew a lease; return the key's version, ``None`` if the lease is lost."""
         if value is not None:
             check_value(lease.key, value)
-        if self._store.is_closed:
+        if self._is_closed:
             return None
         version = self._renewed(lease, value)
         if version is None:
@@ -278,9 +247,9 @@ class SqlState(StateStore):
         """Delete a lease if it is still held."""
         # Even if the delete fails: ``close`` must not try, and wait, again.
         self._forget(lease)
-        if self._store.is_closed:
+        if self._is_closed:
             return
-        with self._store.writing() as rows:
+        with self._writing() as rows:
             rows.next_version()
             row = rows.find(lease.key).get(lease.key)
             if row is not None and row.holder == lease.holder:
@@ -289,9 +258,9 @@ class SqlState(StateStore):
 
     def _renewed(self, lease: SqlLease, value: bytes | None) -> int | None:
         if value is None:
-            with self._store.renewing() as rows:
+            with self._renewing() as rows:
                 return rows.renew(lease.key, lease.holder)
-        with self._store.writing() as rows:
+        with self._writing() as rows:
             version = rows.next_version()
             if rows.renew(lease.key, lease.holder) is None:
                 return None
@@ -308,6 +277,26 @@ class SqlState(StateStore):
         looking = self._looking
         if looking is not None:
             looking.poller.hurry()
+
+    @abstractmethod
+    def _reading(self) -> AbstractContextManager[StateRows]:
+        """Run the block in a read-only transaction.
+
+        Raises:
+            StateUnavailableError: The database can't be used; also raised by the next two.
+        """
+
+    @abstractmethod
+    def _writing(self) -> AbstractContextManager[StateRows]:
+        """Run the block in an exclusive transaction; an error in it rolls everything back."""
+
+    def _renewing(self) -> AbstractContextManager[StateRows]:
+        """Run the block in a transaction that renews one lease."""
+        return self._writing()
+
+    @abstractmethod
+    def _close(self) -> None:
+        """Close the database; may be repeated."""
 
     @abstractmethod
     def _look_for(self, watches: Watches) -> Looking:

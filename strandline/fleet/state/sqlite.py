@@ -1,6 +1,6 @@
 """``SqliteState``: the state store of servers on one machine, in an SQLite file.
 
-``StateFile`` allows one writing transaction at a time. A thread that polls the keys finds the
+The file allows one writing transaction at a time. A thread that polls the keys finds the
 changes of other processes within ``POLL_S``, and those of this one at once.
 
 A row has a key, its value and version. A lease's row also has the holder's random bytes, the time
@@ -31,7 +31,6 @@ from strandline.fleet.state.base import Versioned
 from strandline.fleet.state.sql import (
     PURPOSE,
     Looking,
-    RowStore,
     SqlState,
     StateRows,
     StoredKey,
@@ -175,55 +174,6 @@ class SqliteRows(StateRows):
         return row if row is not None and row.is_there(self._now_ms()) else None
 
 
-class StateFile(RowStore):
-    """A client's file; its lock is held during a transaction, so one connection is in use.
-
-    Args:
-        path: The file, created if it doesn't exist.
-        now_ms: The machine's monotonic clock.
-        busy_s: How long a transaction waits for those of others.
-        make: Whether missing tables are created.
-
-    Attributes:
-        pool: Opens its connections.
-
-    Raises:
-        ConfigError: The file can't be opened, isn't a state store, or has another schema.
-        StateUnavailableError: Other processes keep it locked.
-    """
-
-    def __init__(self, path: Path, now_ms: NowMs, busy_s: float, *, make: bool = True) -> None:
-        self.place = f"{PURPOSE} {path}"
-        self.pool = SqlitePool(path, _TABLES, timeout_s=busy_s, synchronous="FULL", make=make)
-        self._lock = threading.Lock()
-        self._now_ms = now_ms
-        with mapped(lambda error: not isinstance(error, StoreLockedError)):
-            self.pool.open()
-
-    def reading(self) -> AbstractContextManager[SqliteRows]:
-        """See ``RowStore``."""
-        return self._transaction("BEGIN")
-
-    def writing(self) -> AbstractContextManager[SqliteRows]:
-        """See ``RowStore``."""
-        return self._transaction(WRITE)
-
-    def renewing(self) -> AbstractContextManager[SqliteRows]:
-        """See ``RowStore``."""
-        return self.writing()
-
-    @contextmanager
-    def _transaction(self, begin: str) -> Iterator[SqliteRows]:
-        with self._lock, mapped(), self.pool.transaction(begin) as connection:
-            yield SqliteRows(connection, self._now_ms)
-
-    def close(self) -> None:
-        """Close the file; may be repeated."""
-        with self._lock:
-            self.is_closed = True
-            self.pool.close()
-
-
 class FileLooks:
     """The versions of all keys, read again only when the file has changed.
 
@@ -257,7 +207,7 @@ class FileLooks:
 
 
 class SqliteState(SqlState):
-    """A client; see ``SqlState``.
+    """A client; ``_transacting`` is held during a transaction, so one connection is in use.
 
     Args:
         path: The file, created if it doesn't exist; one for each fleet.
@@ -282,14 +232,32 @@ class SqliteState(SqlState):
     ) -> None:
         self._clock = clock or SystemClock()
         self._poll_s = poll_s
-        self._file = StateFile(path, self._now_ms, busy_s, make=make)
-        super().__init__(self._file)
+        self._pool = SqlitePool(path, _TABLES, timeout_s=busy_s, synchronous="FULL", make=make)
+        self._transacting = threading.Lock()
+        with mapped(lambda error: not isinstance(error, StoreLockedError)):
+            self._pool.open()
+        super().__init__(f"{PURPOSE} {path}")
+
+    def _reading(self) -> AbstractContextManager[SqliteRows]:
+        return self._transaction("BEGIN")
+
+    def _writing(self) -> AbstractContextManager[SqliteRows]:
+        return self._transaction(WRITE)
+
+    @contextmanager
+    def _transaction(self, begin: str) -> Iterator[SqliteRows]:
+        with self._transacting, mapped(), self._pool.transaction(begin) as connection:
+            yield SqliteRows(connection, self._now_ms)
+
+    def _close(self) -> None:
+        with self._transacting:
+            self._pool.close()
 
     def _look_for(self, watches: Watches) -> Looking:
         with ExitStack() as unless_begun:
-            looks = FileLooks(self._file.pool, self._now_ms)
+            looks = FileLooks(self._pool, self._now_ms)
             unless_begun.callback(looks.close)
-            poller = Poller(looks.look, watches, self._poll_s, self._file.place)
+            poller = Poller(looks.look, watches, self._poll_s, self._place)
             unless_begun.callback(poller.stop)
             return Looking(poller, unless_begun.pop_all().close)
 

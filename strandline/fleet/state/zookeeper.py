@@ -52,53 +52,14 @@ _LOOK_S: Final = 60.0
 After this time a client polls even without a report: a poll is a request for each key.
 """
 
+_RECONNECTING: Final = {"max_tries": -1, "max_delay": 2.0}
+"""How a lost connection is made again: kazoo's pauses double, by default up to an hour."""
+
 logger = logging.getLogger(__name__)
 _ATTEMPTS: Final = 200
 """Most attempts of a transaction that lost to others; each time one of those succeeded."""
-Stat = Any
-"""kazoo's ``ZnodeStat``."""
-
-
-class NodeTransaction:
-    """Writes to apply, all or none, if what was read hasn't changed.
-
-    Args:
-        nodes: The nodes.
-        parent: The parent as it was read before all others.
-    """
-
-    def __init__(self, nodes: Nodes, parent: Stat) -> None:
-        self._nodes = nodes
-        self._request = nodes.client.transaction()
-        self._request.set_data(nodes.root, b"", parent.version)
-
-    def find(self, name: str) -> Stat | None:
-        """Return a node's stat; ``None`` if it doesn't exist."""
-        # The parent was read before, from a server that was up to date.
-        return self._nodes.read("exists", name)
-
-    def create(self, name: str, value: bytes, *, is_lease: bool) -> None:
-        """Create a node, ephemeral if it is a lease."""
-        self._request.create(self._nodes.path(name), value, ephemeral=is_lease)
-
-    def set(self, name: str, value: bytes, stat: Stat) -> None:
-        """Set a node that was found."""
-        self._request.set_data(self._nodes.path(name), value, stat.version)
-
-    def delete(self, name: str, stat: Stat) -> None:
-        """Delete a node that was found."""
-        self._request.delete(self._nodes.path(name), stat.version)
-
-    def check(self, name: str, stat: Stat) -> None:
-        """Fail the transaction if a node that was found is gone: sessions may end at any time."""
-        self._request.check(self._nodes.path(name), stat.version)
-
-    def commit(self) -> int | None:
-        """Write; return ZooKeeper's number of the transaction, ``None`` if anything has changed."""
-        results = self._request.commit_async().get(timeout=self._nodes.answer_s)
-        if any(isinstance(result, Exception) for result in results):
-            return None
-        return int(results[0].mzxid)
+Request = Any
+"""kazoo's ``TransactionRequest``: writes that are applied, all or none."""
 
 
 class Nodes:
@@ -128,7 +89,9 @@ class Nodes:
         self.place = f"ZooKeeper at {hosts}{root}"
         self.answer_s = answer_s
         self.is_closed = False
-        self.client = _kazoo_client()(hosts=hosts, timeout=session_s)
+        self.client = _kazoo_client()(
+            hosts=hosts, timeout=session_s, connection_retry=_RECONNECTING
+        )
         self.client.add_listener(lambda _: on_connection())
         try:
             with self.mapped():
@@ -179,8 +142,8 @@ class Nodes:
         except NoNodeError:
             return None
 
-    def change(self, fill: Callable[[NodeTransaction], bool]) -> int | None:
-        """Run a transaction; repeat it while other writers are faster.
+    def change(self, fill: Callable[[Request], bool]) -> int | None:
+        """Run a transaction that fails if others have written meanwhile; repeat it then.
 
         Args:
             fill: Reads, and adds the writes to the transaction; returns whether there are any.
@@ -197,12 +160,14 @@ class Nodes:
                 parent = self.find("exists", "")
                 if parent is None:
                     raise StateUnavailableError(f"{self.place} was deleted while it was in use")
-                transaction = NodeTransaction(self, parent)
-                if not fill(transaction):
+                # What is read after the parent is from a server that was up to date then.
+                request = self.client.transaction()
+                request.set_data(self.root, b"", parent.version)
+                if not fill(request):
                     return None
-                number = transaction.commit()
-                if number is not None:
-                    return number
+                results = request.commit_async().get(timeout=self.answer_s)
+                if not any(isinstance(result, Exception) for result in results):
+                    return int(results[0].mzxid)
         raise StateUnavailableError(
             f"{self.place}: other clients wrote before each of {_ATTEMPTS} attempts"
         )
@@ -312,9 +277,9 @@ class ZookeeperState(StateStore):
         """Change keys, all or none; return the version that they have now."""
         check_ops(ops)
 
-        def fill(transaction: NodeTransaction) -> bool:
+        def fill(request: Request) -> bool:
             for op in ops:
-                _add(transaction, op)
+                self._add(request, op)
             return True
 
         version = self._nodes.change(fill)
@@ -326,15 +291,17 @@ class ZookeeperState(StateStore):
         check_value(check_key(key), value)
         check_session(ttl_s, self._session_s)
 
-        def fill(transaction: NodeTransaction) -> bool:
-            stat = transaction.find(_node(key))
+        path = self._nodes.path(_node(key))
+
+        def fill(request: Request) -> bool:
+            stat = self._nodes.read("exists", _node(key))
             if stat is not None:
                 is_left = stat.ephemeralOwner == self._nodes.session
                 if not is_left or stat.czxid in self._made:
                     raise conflict(key, stat.mzxid, ABSENT)
                 # Created by an earlier call whose answer was lost, so no ``Lease`` refers to it.
-                transaction.delete(_node(key), stat)
-            transaction.create(_node(key), value, is_lease=True)
+                request.delete(path, stat.version)
+            request.create(path, value, ephemeral=True)
             return True
 
         # One at a time: a lease that another thread is creating must not count as left over.
@@ -374,27 +341,48 @@ class ZookeeperState(StateStore):
             is_held = stat is not None and stat.czxid == lease.made
             return lease.version if is_held else None
 
-        def fill(transaction: NodeTransaction) -> bool:
-            stat = transaction.find(_node(lease.key))
+        return self._change(lease, lambda request, path, at: request.set_data(path, value, at))
+
+    def release(self, lease: ZookeeperLease) -> None:
+        """Delete a lease if it is still held."""
+        if not self._nodes.is_closed:
+            self._change(lease, lambda request, path, version: request.delete(path, version))
+
+    def _change(
+        self, lease: ZookeeperLease, add: Callable[[Request, str, int], object]
+    ) -> int | None:
+        """Change a lease's node if it is still held; return the transaction's number.
+
+        Args:
+            lease: The lease.
+            add: Adds a write to a transaction, given the node's path and version.
+        """
+
+        def fill(request: Request) -> bool:
+            stat = self._nodes.read("exists", _node(lease.key))
             is_held = stat is not None and stat.czxid == lease.made
             if is_held:
-                transaction.set(_node(lease.key), value, stat)
+                add(request, self._nodes.path(_node(lease.key)), stat.version)
             return is_held
 
         return self._nodes.change(fill)
 
-    def release(self, lease: ZookeeperLease) -> None:
-        """Delete a lease if it is still held."""
-
-        def fill(transaction: NodeTransaction) -> bool:
-            stat = transaction.find(_node(lease.key))
-            is_held = stat is not None and stat.czxid == lease.made
-            if is_held:
-                transaction.delete(_node(lease.key), stat)
-            return is_held
-
-        if not self._nodes.is_closed:
-            self._nodes.change(fill)
+    def _add(self, request: Request, op: Op) -> None:
+        """Add an operation to a transaction; raise ``StateConflictError`` if it can't be done."""
+        stat = self._nodes.read("exists", _node(op.key))
+        found = ABSENT if stat is None else int(stat.mzxid)
+        if found != op.version:
+            raise conflict(op.key, found, op.version)
+        path = self._nodes.path(_node(op.key))
+        if isinstance(op, Put) and stat is None:
+            request.create(path, op.value)
+        elif isinstance(op, Put):
+            request.set_data(path, op.value, stat.version)
+        elif isinstance(op, Delete):
+            request.delete(path, stat.version)
+        elif stat is not None:
+            # Sessions may end at any time.
+            request.check(path, stat.version)
 
     def _look(self) -> Mapping[str, int]:
         return {_key(name): number for name, number in self._nodes.numbers(self._tell).items()}
@@ -430,23 +418,6 @@ class ZookeeperLease(Lease):
     def release(self) -> None:
         """Delete the key if it is still held; otherwise do nothing."""
         self._state.release(self)
-
-
-def _add(transaction: NodeTransaction, op: Op) -> None:
-    """Add an operation to a transaction; raise ``StateConflictError`` if it can't be done."""
-    node = _node(op.key)
-    stat = transaction.find(node)
-    found = ABSENT if stat is None else int(stat.mzxid)
-    if found != op.version:
-        raise conflict(op.key, found, op.version)
-    if isinstance(op, Put) and stat is None:
-        transaction.create(node, op.value, is_lease=False)
-    elif isinstance(op, Put):
-        transaction.set(node, op.value, stat)
-    elif isinstance(op, Delete):
-        transaction.delete(node, stat)
-    elif stat is not None:
-        transaction.check(node, stat)
 
 
 def _node(key: str) -> str:

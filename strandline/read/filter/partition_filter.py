@@ -28,13 +28,12 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.fs as pafs
 
-from strandline.read.filter.expression_text import expression_text
 from strandline.read.filter.path_values import (
     WITHOUT_VALUE,
     PathRules,
     typed_value,
 )
-from strandline.read.filter.row_filter import RowFilter
+from strandline.read.filter.row_filter import RowFilter, expression_text
 from strandline.records.key.generator import COMPLEX, KeyGenerator, names_directories
 from strandline.records.key.text import key_text
 from strandline.records.meta_fields import PARTITION_PATH

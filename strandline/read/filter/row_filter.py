@@ -14,7 +14,6 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-from strandline.read.filter.expression_text import expression_text
 from strandline.settings.setting import nearest
 from timeline.errors import InputError
 
@@ -201,3 +200,16 @@ def _binds(condition: pc.Expression, schema: pa.Schema) -> bool:
     except pa.ArrowInvalid:
         return False
     return True
+
+
+def expression_text(condition: pc.Expression) -> str:
+    """Return an expression as text, which may leave out parts of long lists and values.
+
+    Expressions have no other way of inspection. pyarrow truncates a long text in a list at a number
+    of bytes, maybe within a character; then ``str`` fails. Here the rest of that character becomes
+    ``U+FFFD``.
+    """
+    try:
+        return str(condition)
+    except UnicodeDecodeError as exc:
+        return exc.object.decode(errors="replace")

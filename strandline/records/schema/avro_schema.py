@@ -77,6 +77,19 @@ def avro_with_meta_fields(avro_schema: str) -> str:
     return _dump(record)
 
 
+@lru_cache(maxsize=8)
+def avro_without_meta_fields(avro_schema: str) -> str:
+    """Return a table's Avro schema without meta columns; text that is no schema as it is."""
+    if RECORD_KEY not in avro_schema:
+        return avro_schema
+    try:
+        record = json.loads(avro_schema)
+        own = [field for field in record["fields"] if field["name"] not in META_FIELDS]
+        return _dump({**record, "fields": own})
+    except (ValueError, KeyError, TypeError):
+        return avro_schema
+
+
 def arrow_to_avro(schema: pa.Schema, table_name: str, record_name: str = "") -> str:
     """Return the Avro schema of a table with these columns, as one line of JSON.
 

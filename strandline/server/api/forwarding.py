@@ -159,6 +159,9 @@ def _kinds() -> dict[tuple[str, str], _Kind]:
 
 
 _KINDS: Final = _kinds()
+_HERE: Final = frozenset({WATCH_PATH, f"{V2}/status"})
+"""Paths below ``/v2`` with a table that have no owner: its watchers at a server share one watch at
+the owner, and the status is every server's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,8 +192,7 @@ class _Asked:
         method = "GET" if request.method == "HEAD" else request.method
         path = request.path.rstrip("/")
         kind = _KINDS.get((method, path))
-        # Watchers of a table share one watch at its owner.
-        if kind is None and path.startswith(f"{V2}/") and path != WATCH_PATH and method == "GET":
+        if kind is None and path.startswith(f"{V2}/") and path not in _HERE and method == "GET":
             kind = _Kind()
         base_path = request.table
         table = None if kind is None else _table_text(base_path)

@@ -282,6 +282,7 @@ def _gauges(figures: Mapping[str, Any]) -> Iterator[Metric]:
         "Duration of the request that has held a thread for longest: one that only grows hangs.",
         max(longest.values(), default=0.0),
     )
+    yield _gauge("watchers", "Requests that wait for a change.", figures["watchers"])
     unfinished = figures["busy"]["unfinished"]
     yield _gauge("requests_unfinished", "Requests that go on without a client.", unfinished)
 

@@ -11,8 +11,10 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
+from itertools import chain
 from typing import Any, Final
 
 from fsview.metrics import CounterKey, Latencies, Metrics
@@ -182,7 +184,7 @@ class Parts:
             self.views,
             self.metrics,
             self.answers.cache,
-            self.scrape,
+            self.scrape_with,
             self._clock,
             watch_s=partial(_watch_s, options.watch_s),
             forwarder=forwarder,
@@ -287,6 +289,7 @@ class Parts:
             "threads": dict(self.threads()),
             "log": dict(self.log()),
             "busy": self.late_answers.status(),
+            "watchers": self.rest.watches.count,
             **({} if self._forwarder is None else {"forwarded": self._forwarder.status()}),
             **({} if self._copies is None else {"copies": self._copies.status()}),
             **({} if self._fleet is None else {"fleet": dict(self._fleet())}),
@@ -326,6 +329,21 @@ class Parts:
             self.latencies.snapshot(),
             self._calls_under_way(),
         )
+
+    def scrape_with(self, table: str | None) -> Scrape:
+        """Return what ``scrape`` does, with a table's own figures if all others are one.
+
+        Args:
+            table: Its id as text; ``None``, or one that isn't open: as ``scrape``.
+        """
+        found = self.scrape()
+        opened = {str(each.table_id): each for each in self.views.open_tables()}
+        if table not in opened or self.metrics.exported.label_of_anybody(table) == table:
+            return found
+        made = {**self.metrics.counts_of(table), **_calls_of(opened[table])}
+        own = (table, opened[table].status())
+        counters = {**found.counters, table: made}
+        return replace(found, counters=counters, tables=chain(found.tables, (own,)))
 
     def _calls_under_way(self) -> dict[tuple[str, str, str], float]:
         """Return label of the table, kind and cause → seconds, see ``Scrape``."""
@@ -496,11 +514,7 @@ class Parts:
 
     def _count_calls_of(self, table: TableView) -> None:
         """Export a table's storage calls since the last call of this; ``_lock`` is held."""
-        made: Counter[CounterKey] = Counter()
-        for (kind, cause), count in table.storage.calls.snapshot().items():
-            made["storage_calls", (("cause", cause), ("kind", kind))] = count
-        for (kind, cause), seconds in table.storage.calls.times().ended_s.items():
-            made["storage_us", (("cause", cause), ("kind", kind))] = int(seconds * 1e6)
+        made = _calls_of(table)
         new = made - self._called.get(table, Counter())
         self._called[table] = made
         for key, count in new.items():
@@ -525,6 +539,16 @@ class Parts:
             labels = {"table": str(table.table_id), "route": route, "way": "ready"}
             self.metrics.add(REQUESTS, count, **labels)
         self._counted = counted
+
+
+def _calls_of(table: TableView) -> Counter[CounterKey]:
+    """Return a table's storage calls, and their time, as counters."""
+    made: Counter[CounterKey] = Counter()
+    for (kind, cause), count in table.storage.calls.snapshot().items():
+        made["storage_calls", (("cause", cause), ("kind", kind))] = count
+    for (kind, cause), seconds in table.storage.calls.times().ended_s.items():
+        made["storage_us", (("cause", cause), ("kind", kind))] = int(seconds * 1e6)
+    return made
 
 
 def _watch_s(given_s: float, table_id: TableId) -> float:

@@ -37,6 +37,7 @@ from strandline.server.lookup.answer import AnswerCache, check_wanted, refusing_
 from strandline.server.rest.figures import merged, server_figures, silent, table_rows
 from strandline.server.rest.listing import (
     FIRST,
+    HELD_S,
     Cursors,
     Listing,
     Place,
@@ -91,7 +92,8 @@ class RestEndpoint:
         views: The tables.
         metrics: Their counters.
         cache: Counts what is kept with partitions.
-        scrape: Returns the figures of this server; for any thread.
+        scrape: Returns the figures of this server, with those of the table that is named; for any
+            thread.
         clock: Measures how long cursors are held.
         watch_s: How old the newest state may be, by whether a table is on an object store.
         forwarder: Asks the other servers of a fleet; ``None``: no fleet.
@@ -108,7 +110,7 @@ class RestEndpoint:
         views: ViewManager,
         metrics: Metrics,
         cache: AnswerCache,
-        scrape: Callable[[], Scrape],
+        scrape: Callable[[str | None], Scrape],
         clock: Clock,
         *,
         watch_s: Callable[[TableId], float],
@@ -123,6 +125,7 @@ class RestEndpoint:
         self._gzip = gzip
         self.watches = Watches()
         self.cursors = Cursors(clock)
+        self._drops = False
         views.on_sync = self.watches.synced
 
     @property
@@ -158,10 +161,25 @@ class RestEndpoint:
             return await self._watched(threads, request, arguments)
         if operation.of_table:
             work = partial(self._of_table, operation, arguments, given, request)
-            return await threads.run(request.table, work)
+            reply = await threads.run(request.table, work)
+            self._drop_later()
+            return reply
         others = await self._others(operation, arguments, request)
         work = partial(self._of_all, operation, arguments, given, request, others)
-        return await threads.run(request.table, work)
+        reply = await threads.run(request.table, work)
+        self._drop_later()
+        return reply
+
+    def _drop_later(self) -> None:
+        """Have old cursors dropped once they are, whether or not another request comes."""
+        if len(self.cursors) and not self._drops:
+            self._drops = True
+            asyncio.get_running_loop().call_later(HELD_S + 1, self._drop)
+
+    def _drop(self) -> None:
+        self._drops = False
+        self.cursors.drop_old()
+        self._drop_later()
 
     @cached_property
     def _document(self) -> bytes:
@@ -221,11 +239,11 @@ class RestEndpoint:
         tag = None
         if operation.is_fixed:
             asked = f"{operation.name} {sorted(arguments.items())!r} {_is_arrow(request)}"
-            tag = _tag(f"{__version__} {view.snapshot.mark} {asked}".encode())
+            at = f"{view.snapshot.mark} {view.snapshot.epoch}"
+            tag = _tag(f"{__version__} {at} {asked}".encode("utf-8", "replace"))
             if _has_tag(request, tag):
                 return _unchanged(tag)
-        # Not imported with the service, whose process is smaller without pyarrow and what reads
-        # tables: most are never asked.
+        # Loaded when it is first asked: what reads tables lies above the service.
         served_table: Any = import_module("strandline.table_api.served_table")
         name = self._views.as_given(view.table.table_id)
         table = served_table.ServedTable(name, view, partial(self._sums, view))
@@ -380,14 +398,12 @@ class RestEndpoint:
         with of_request(request.request_id):
             current = self._current
             if not operation.columns:
-                own = server_figures(
-                    self._scrape(),
-                    *(arguments["names"], arguments[TABLE]),
-                    None if current is None else current.url,
-                )
+                named = arguments[TABLE]
+                table = None if named is None else str(TableId.of(named).normal())
+                scrape, url = self._scrape(table), None if current is None else current.url
+                own = server_figures(scrape, arguments["names"], table, url)
                 rest = (silent(u, f) if isinstance(f, str) else f for u, f in others.items())
-                fleet = self._scrape().figures.get("fleet")
-                value = {"servers": [own, *rest], "fleet": fleet}
+                value = {"servers": [own, *rest], "fleet": scrape.figures.get("fleet")}
                 return _tagged(Reply(HTTPStatus.OK, _json(value), JSON), request)
             if arguments["cursor"] is not None:
                 return self._next_page(operation, arguments, given, request)

@@ -128,7 +128,8 @@ class Parameter:
             "count": f"{least:.0f} to {most:.0f}",
             "seconds": f"{least:g} to {most:g} seconds",
             "instant": "the requested time of an instant, 14 or 17 digits",
-            "text": ", ".join(self.choices) or f"at most {self.longest} characters",
+            "text": ", ".join(self.choices)
+            or f"at most {self.longest} characters, none of them NUL",
         }[self.kind]
 
     def read(self, text: str) -> Any:

@@ -15,6 +15,7 @@ class TcpRelay:
 
     Attributes:
         port: The port for clients.
+        accepted: How many connections it has accepted, cut or not.
     """
 
     def __init__(self, upstream: int) -> None:
@@ -23,6 +24,7 @@ class TcpRelay:
         self.port = int(self._listener.getsockname()[1])
         self._lock = threading.Lock()
         self._is_cut = False
+        self.accepted = 0
         self._open: set[socket.socket] = set()
 
     def __enter__(self) -> TcpRelay:
@@ -53,6 +55,7 @@ class TcpRelay:
                 client, _ = self._listener.accept()
             except OSError:
                 return  # the end
+            self.accepted += 1
             threading.Thread(target=self._connect, args=(client,), daemon=True).start()
 
     def _connect(self, client: socket.socket) -> None:

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -457,6 +458,30 @@ def test_a_damaged_plan_is_named_and_leaves_the_table_as_it_is(base):
         path.write_bytes(whole)
         assert c.compact().instant == planned
     assert optimized(base) == rows(base) == before
+    assert reader.leftovers(base) == []
+
+
+@pytest.mark.property
+def test_a_damaged_plan_may_be_deleted_as_its_error_says(base, version):
+    with client(base, **LOGS) as c:
+        planned = c.schedule_compaction()
+        later = 0 if version else c.upsert(table(row("a", ts=7))).rows_updated
+    before = rows(base)
+    with dying(base, ".commit") as dead, pytest.raises(Crash), client(base, dead, **LOGS) as c:
+        c.compact()
+    (reader.timeline_folder(base) / f"{planned}.compaction.requested").write_bytes(b"damaged")
+    match = rf"{planned}.compaction.requested .* \(restore the file; if .* you may delete it"
+    with client(base, **LOGS) as c:
+        for asks in (c.compact, Table(base).to_arrow, partial(c.upsert, table(row("a")))):
+            with pytest.raises(CorruptMetadataError, match=match):
+                asks()
+    for path in reader.timeline_folder(base).glob(f"{planned}.compaction.*"):
+        path.unlink()
+    assert rows(base) == before
+    with client(base, **LOGS, clock=LaterClock()) as c:
+        assert c.upsert(table(row("a", ts=8))).rows_updated == 1
+        assert c.compact().logs == 3 + later + 1
+    assert optimized(base) == rows(base)
     assert reader.leftovers(base) == []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,6 +10,7 @@ import pyarrow.compute as pc
 import pytest
 
 from strandline import Table
+from strandline.records.schema.avro_schema import avro_with_meta_fields
 from tests.kit.storage.hooked_storage import HookedStorage
 from tests.kit.tables import reader
 from tests.strandline.write.faults.fault_scenarios import LOCK
@@ -243,3 +245,28 @@ def test_no_rows_are_needed_of_any_type(tmp_path):
         c.insert(rows)
         c.delete_partition(pc.field("region") >= 10)
     assert Table(base).to_arrow()["id"].to_pylist() == ["a"]
+
+
+def test_the_meta_columns_in_the_schema_of_hudis_commit_are_no_columns_of_rows(tmp_path):
+    """Hudi 0.15.0 records them when it deletes partitions."""
+    base = tmp_path / "t"
+    with client(base, write__table__version=6) as c:
+        own = recorded_schema(base, c.insert(table(*ROWS)).instant)
+        deleted = c.delete_partition(["us"]).instant
+    path = base / ".hoodie" / f"{deleted}.replacecommit"
+    metadata = json.loads(path.read_bytes())
+    metadata["extraMetadata"]["schema"] = avro_with_meta_fields(own)
+    path.write_text(json.dumps(metadata))
+    assert recorded_schema(base, deleted) != own
+    with client(base) as c:
+        assert recorded_schema(base, c.upsert(table(row("a", "eu", ts=2))).instant) == own
+    assert ids(base) == ["a", "c"]
+
+
+def recorded_schema(base: Path, instant: str) -> str:
+    meta = TableMetaClient.open(LocalStorage(str(base)))
+    found = meta.active_timeline().find(instant)
+    assert found is not None
+    metadata = meta.read(found)
+    assert isinstance(metadata, CommitMetadata)
+    return metadata.extra_metadata["schema"]

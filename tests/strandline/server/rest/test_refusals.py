@@ -144,6 +144,7 @@ def test_cursors_are_bounded_in_time_number_and_bytes() -> None:
     clock.advance(int(HELD_S * 1000))
     assert not found(a)
     assert len(cursors) == 0
+    cursors.drop_old()
     large = Listing({}, ["unit"], lambda unit: [], bytes=AT_MOST_BYTES // 2)
     names = [cursors.hold(operation, {}, large) for _ in range(2)]
     assert [found(each) for each in names] == [False, True]

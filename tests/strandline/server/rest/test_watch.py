@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from executor_proxy.view_location import NEWEST, LocatedView, ViewLocation, connect
+from fsview.metrics import EXPORTED_TABLES
 from fsview.wire.routes import BY_NAME
 from strandline.server.http.server import ServiceServer
 from strandline.server.http.server_options import ServerOptions
@@ -225,6 +226,22 @@ def test_a_view_waits_for_a_change() -> None:
         view.sync()
         assert {file.file_id for file in view.latest_base_files("p=1")} == {"a-0", "b-0"}
         assert not view.wait_for_change(0.0)
+
+
+@pytest.mark.property
+def test_the_status_has_any_table_s_own_figures() -> None:
+    with served() as service:
+        exported = service.server.parts.metrics.exported
+        for number in range(EXPORTED_TABLES):
+            exported.add(f"file:///other{number}", ("syncs", ()), 1)
+        service.ask("/v2/partitions", table="/t")
+        names = "strandline_syncs,strandline_storage_calls,strandline_partitions_loaded"
+        for table in ("/t", "file:///t"):
+            found = service.ask("/v2/status", table=table, names=names)["servers"][0]["metrics"]
+            for name in ("syncs_total", "storage_calls_total", "partitions_loaded"):
+                samples = found[f"strandline_{name}"]["samples"]
+                assert {sample["labels"]["table"] for sample in samples} == {"file:///t"}
+                assert sum(sample["value"] for sample in samples) >= 1
 
 
 def test_a_view_without_a_service_cant_wait(tmp_path) -> None:
