@@ -208,6 +208,7 @@ function timelineDrawing(runs, rows, leases, range) {
   const last = Math.min(Math.max(...drawn.map((mark) => mark.end)), done > first ? done + 0.15 * (done - first) : Infinity);
   const from = Math.max(first, last - RANGES[range]);
   return (c) => ({
+    grid: { left: 8, right: 28, top: 12, bottom: 4, containLabel: true },
     xAxis: axis("time", c, { min: from, max: last, splitLine: { show: true, lineStyle: { color: c.line } } }),
     yAxis: axis("category", c, { data: lanes, inverse: true, axisLabel: { color: c.text, interval: 0 } }),
     tooltip: { formatter: ({ data }) => lines(data.mark.action, data.mark.text, data.mark.state.toLowerCase(), `${time(new Date(data.mark.begin).toISOString())} UTC`, duration((data.mark.end - data.mark.begin) / 1000)) },
