@@ -170,9 +170,10 @@ const PANELS = [
       const rows = tables.rows.filter((row) => row.requests > 0).sort((a, b) => b.requests - a.requests);
       const [ready, built, refused] = [READY, BUILT, REFUSED].map((of) => rates(of, server));
       const line = (name, data, colour) => ({ type: "line", name, data, showSymbol: data.length < 2, lineStyle: { width: 2 }, itemStyle: { color: colour }, areaStyle: { opacity: 0.12 } });
-      const draw = (c) => ({
+      const draw = (c, small) => ({
+        title: ready.length ? undefined : { text: "Rates follow with the next reading", left: "center", top: "middle", textStyle: { color: c.faint, fontSize: 13, fontWeight: 400 } },
         grid: { left: 8, right: 32, top: 36, bottom: 4, containLabel: true },
-        legend: {}, xAxis: axis("time", c, { min: Math.min(history[0].at, Date.now() - WINDOW_MS), max: history.at(-1).at, splitNumber: 4, splitLine: { show: false } }),
+        legend: {}, xAxis: axis("time", c, { min: Math.min(history[0].at, Date.now() - WINDOW_MS), max: history.at(-1).at, splitNumber: small ? 2 : 4, splitLine: { show: false } }),
         yAxis: axis("value", c, { minInterval: 0.5, axisLabel: { formatter: (value) => `${short(value)} /s` } }),
         tooltip: { trigger: "axis", valueFormatter: (value) => `${short(value)} /s` },
         series: [line("ready", ready, c.series[0]), line("built", built, c.series[1]), line("refused", refused, c.bad)],
