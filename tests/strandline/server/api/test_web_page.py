@@ -8,12 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from fsview.store.stores import StoreOptions
 from strandline.server.api.web_page import POLICY, web_page_rows
 from strandline.server.http.server import ServiceServer
 from strandline.server.http.server_options import ServerOptions
 from strandline.server.process.composition_root import Parts
 from strandline.server.process.options import PartsOptions
+from strandline.settings.command_line import ServeOptions
 from strandline.settings.service import EMBED_UI
+from strandline.settings.setting import Settings
 from tests.kit import vendor
 from tests.kit.servers.live_service import TOKEN, Answered, HttpClient, running, serving
 
@@ -147,7 +150,13 @@ def test_data_needs_the_token(client: HttpClient) -> None:
 
 
 def test_an_embedded_service_has_no_page_unless_asked() -> None:
-    assert EMBED_UI.default is False
+    for given, has in (({}, False), ({EMBED_UI.name: "true"}, True)):
+        settings = Settings.parse(given, [EMBED_UI])
+        options = PartsOptions.of(
+            settings, (), None, storage_options=None, store=StoreOptions(), shown={}
+        )
+        assert options.ui is has
+    assert ServeOptions().ui
     with serving("/nowhere") as server, HttpClient(server.port) as client:
         assert client.request("GET", "/ui/").status == 404
         assert client.request("GET", "/ui/app.js").status == 404
