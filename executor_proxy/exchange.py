@@ -11,11 +11,13 @@ import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from http import HTTPStatus
 from typing import Final, Protocol
 from urllib.parse import urlsplit
 
 from fsview.wire.param import REQUEST_ID_HEADER
 from timeline.errors import BadAnswerError, ConfigError
+from timeline.tracing import Span, Value, child
 
 FINGERPRINT: Final = "sha256:"
 """Begins a fingerprint in place of a CA file."""
@@ -213,6 +215,32 @@ def tls_context(ca_file: str | None) -> ssl.SSLContext:
         raise ConfigError(f"ca_file {ca_file}: {reason or 'not readable'}") from exc
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     return context
+
+
+def request_span(method: str, path: str, url: str) -> Span:
+    """Return the span of a request, by OpenTelemetry's conventions; not of one without a trace.
+
+    Args:
+        method: ``GET`` or ``POST``.
+        path: Without a query, which may be long.
+        url: ``http(s)://host:port``.
+    """
+    host, _, port = url.partition("//")[2].rstrip("/").rpartition(":")
+    attributes: dict[str, Value] = {
+        "http.request.method": method,
+        "server.address": host.strip("[]"),
+        "server.port": int(port),
+        "url.full": url.rstrip("/") + path,
+        "url.template": path,
+    }
+    return child(f"{method} {path}", attributes, kind="CLIENT")
+
+
+def note_status(span: Span, status: int) -> None:
+    """Record the HTTP status of the answer to a request."""
+    span.set("http.response.status_code", status)
+    if status >= HTTPStatus.BAD_REQUEST:
+        span.fail(str(status))
 
 
 def too_long(path: str) -> BadAnswerError:

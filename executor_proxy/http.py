@@ -17,7 +17,7 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 from urllib.parse import quote_plus
 
@@ -27,12 +27,15 @@ from executor_proxy.exchange import (
     Outgoing,
     Timeouts,
     Transport,
+    note_status,
+    request_span,
     too_long,
 )
 from executor_proxy.requests_session import RequestsSessions
 from executor_proxy.worker_state import this_worker
 from fsview.wire.param import FALLBACKS_HEADER, REQUEST_ID_HEADER, WAIT_HEADER
 from fsview.wire.route import JSON
+from timeline import tracing
 from timeline.errors import (
     BadAnswerError,
     ConfigError,
@@ -165,7 +168,12 @@ class HttpSession:
     def _call(self, request: Outgoing, timeouts: Timeouts) -> bytes:
         """Send the request, decode the body, raise the error for the status."""
         what = request.shown(self.url)
-        answer = self.transport.exchange(request, timeouts)
+        with request_span(request.method, request.path, self.url) as span:
+            # Of that span, so that the service's is its child.
+            if trace := tracing.headers():
+                request = replace(request, headers={**request.headers, **trace})
+            answer = self.transport.exchange(request, timeouts)
+            note_status(span, answer.status)
         body = _decoded(answer.body, answer.encoding, what)
         if answer.status != http.client.OK:
             request_id = request.headers[REQUEST_ID_HEADER]

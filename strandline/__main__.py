@@ -18,37 +18,18 @@ import click
 
 from strandline.version import __version__
 
-COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
-    "archive": (
-        "strandline.cli.archive",
-        "Show which instants of a table an archival would move, or move them.",
-    ),
-    "clean": (
-        "strandline.cli.clean",
-        "Show what a clean of a table would delete, or delete it.",
-    ),
-    "compact": (
-        "strandline.cli.compact",
-        "Show which file groups of a table a compaction would take, or compact them.",
-    ),
-    "fleet": (
-        "strandline.cli.fleet",
-        "Show or simulate a fleet of servers; change what its servers share.",
-    ),
-    "pins": (
-        "strandline.cli.pins",
-        "Show the leases by which readers hold files of a table, or revoke them.",
-    ),
-    "serve": (
-        "strandline.cli.serve",
-        "Serve the tables below the given roots until SIGTERM or SIGINT.",
-    ),
-    "why": (
-        "strandline.cli.clean",
-        "Show why a file of a table is still there, or gone.",
-    ),
+COMMANDS: Final[Mapping[str, str]] = {
+    "archive": "Show which instants of a table an archival would move, or move them.",
+    "clean": "Show what a clean of a table would delete, or delete it.",
+    "compact": "Show which file groups of a table a compaction would take, or compact them.",
+    "fleet": "Show or simulate a fleet of servers; change what its servers share.",
+    "pins": "Show the leases by which readers hold files of a table, or revoke them.",
+    "serve": "Serve the tables below the given roots until SIGTERM or SIGINT.",
+    "why": "Show why a file of a table is still there, or gone.",
 }
-"""Name → the module that has the command under this name, and the first line of its help."""
+"""Name → the first line of its help."""
+_BESIDE: Final = {"why": "clean"}
+"""Name → the module of ``strandline.cli`` that has it, where that has another name."""
 
 
 class _Lazy(click.Group):
@@ -65,14 +46,15 @@ class _Lazy(click.Group):
         """Import a command."""
         if cmd_name not in COMMANDS:
             return None
-        command = getattr(import_module(COMMANDS[cmd_name][0]), cmd_name)
+        module = import_module(f"strandline.cli.{_BESIDE.get(cmd_name, cmd_name)}")
+        command = getattr(module, cmd_name)
         assert isinstance(command, click.Command)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in sorted(COMMANDS.items())])
+            formatter.write_dl(sorted(COMMANDS.items()))
 
     def shell_complete(
         self, ctx: click.Context, incomplete: str
@@ -80,7 +62,7 @@ class _Lazy(click.Group):
         """Complete the name of a command, or an option before it."""
         found = [
             click.shell_completion.CompletionItem(name, help=line)
-            for name, (_, line) in sorted(COMMANDS.items())
+            for name, line in sorted(COMMANDS.items())
             if name.startswith(incomplete)
         ]
         return [*found, *click.Command.shell_complete(self, ctx, incomplete)]

@@ -50,6 +50,22 @@ def test_every_declared_setting_is_in_the_reference() -> None:
     assert found <= names
 
 
+@pytest.mark.property
+def test_every_span_is_in_the_reference() -> None:
+    """A name's first word; names of requests begin with their method."""
+    made = {
+        name
+        for package in PACKAGES
+        for path in (ROOT / package).rglob("*.py")
+        for name in re.findall(
+            r"""\b(?:span|child|_recorded)\(f?"([a-z ]+)["{]""", path.read_text("utf-8")
+        )
+    }
+    assert {"sync", "load", "execute clean", "write ", "step "} <= made
+    rows = " ".join(first for first, *_ in reference.SPANS)
+    assert [name for name in sorted(made) if f"`{name}" not in rows] == []
+
+
 def test_settings_have_one_row_each() -> None:
     names = [setting.name for setting in reference.settings()]
     assert len(set(names)) == len(names)

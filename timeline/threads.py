@@ -3,6 +3,7 @@
 In CPython before 3.13 an interrupt of ``threading.Thread.join`` marks the thread as ended although
 it is still running: later calls return at once, and ``is_alive`` is false.
 
+``in_context``: a call for another thread that belongs to the caller's request, and its trace.
 ``usable_cores``: how many threads can work at the same time.
 """
 
@@ -14,8 +15,12 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from contextvars import copy_context
 from queue import Empty, SimpleQueue
-from typing import Final
+from typing import Final, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _LOOK_S: Final = 0.1
 """Seconds between a waiting thread's checks, in case another waiter was woken in its place."""
@@ -29,11 +34,12 @@ class JoinedThread:
     Args:
         call: The call.
         name: Name of the thread.
-        daemon: Whether the process may end while the thread runs.
+        daemon: Whether the process may end while the thread runs. Such a thread works in the
+            background; any other one in the context of its maker (``in_context``).
     """
 
     def __init__(self, call: Callable[[], object], name: str, *, daemon: bool = False) -> None:
-        self._call = call
+        self._call = call if daemon else in_context(call)
         self._thread = threading.Thread(target=self._run, name=name, daemon=daemon)
         # The thread makes the call only if it takes the one item; ``start`` takes it to cancel.
         self._claim = iter((True,))
@@ -87,6 +93,17 @@ def join_all(threads: Iterable[JoinedThread]) -> None:
     """Wait until the calls of all threads have ended."""
     for thread in threads:
         thread.join()
+
+
+def in_context(call: Callable[P, T]) -> Callable[P, T]:
+    """Return a call that sees the context variables as they are now, on any thread."""
+    context = copy_context()
+
+    def run(*args: P.args, **kwargs: P.kwargs) -> T:
+        # A copy for each call, as two threads can't be in one context.
+        return context.copy().run(call, *args, **kwargs)
+
+    return run
 
 
 def usable_cores() -> int:

@@ -6,7 +6,7 @@ That fills the newest snapshot (``fsview.load.snapshot_filler``); older ones are
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 
@@ -18,6 +18,7 @@ from fsview.snapshot.snapshot import Snapshot
 from fsview.sync.follower import ATTEMPTS, TimelineFollower
 from timeline.errors import ViewBehindError
 from timeline.table.partition_metadata import read_partition_metadata
+from timeline.tracing import TABLE, Span, child
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ class PartitionLoader:
         load = partial(self._filler.fill_partitions, absent=set(), trusting=snapshot.files)
         while found is None and tries > 0:
             found = self._state.derive(snapshot, partition)
-            if found is None and self._loads.run_one(partition, load):
+            if found is None and self._is_loaded_here(partition, load):
                 found = self._state.derive(snapshot, partition)
                 # A missing partition may have been forgotten again before this line.
                 held = partition in self._follower.newest().files.versions
@@ -106,7 +107,8 @@ class PartitionLoader:
         for _ in range(ATTEMPTS):
             if not left:
                 break
-            self._loads.run(left, load)
+            with self._span(len(left)):
+                self._loads.run(left, load)
             versions = self._follower.newest().files.versions
             # Another caller may have listed them for itself, and they may be forgotten already.
             found = absent | remembered
@@ -135,7 +137,8 @@ class PartitionLoader:
             return []
         if snapshot.files.known is None:
             if self._follower.newest().files.known is None:
-                self._loads.run_all(self._filler.fill_all)
+                with self._span():
+                    self._loads.run_all(self._filler.fill_all)
             known = self._state.history.known_at(
                 snapshot, lambda partition: self._was_there(snapshot, partition)
             )
@@ -167,7 +170,8 @@ class PartitionLoader:
             return []
         found: set[str] = set()
         if snapshot.files.known is None and self._follower.newest().files.known is None:
-            found = self._filler.fill_leading(leading)
+            with self._span():
+                found = self._filler.fill_leading(leading)
         if snapshot.files.known is not None or self._follower.newest().files.known is not None:
             return sorted(leading(self.load_all(snapshot)))
         since = self._state.history.steps_since(snapshot)
@@ -178,6 +182,17 @@ class PartitionLoader:
         partitions = sorted(leading(sorted(found)))
         self.load(snapshot, partitions)
         return partitions
+
+    def _is_loaded_here(self, partition: str, load: Callable[[Collection[str]], None]) -> bool:
+        with self._span(1):
+            return self._loads.run_one(partition, load)
+
+    def _span(self, partitions: int | None = None) -> Span:
+        """Return the span of a load, or of the wait for another caller's; ``None``: of them all."""
+        attributes: dict[str, str | int] = {TABLE: self._follower.storage.base_path}
+        if partitions is not None:
+            attributes["strandline.partitions"] = partitions
+        return child("load", attributes)
 
     def _was_there(self, snapshot: Snapshot, partition: str) -> bool:
         """Whether a partition that was written since existed at an older snapshot."""

@@ -37,6 +37,7 @@ from timeline.meta_client import RefusedFiles, TableMetaClient
 from timeline.storage.base import FileInfo, Storage
 from timeline.table.config import CONFIG_PATH, TableConfig
 from timeline.timeline import Timeline
+from timeline.tracing import CAUSE, INSTANT, TABLE, child
 
 T = TypeVar("T")
 
@@ -111,7 +112,10 @@ class TimelineFollower:
             cause: Under which the run is counted, if this caller starts it.
             since: What ``gathered`` returned; a run that began after that is shared, too.
         """
-        newest = self._syncs.run(partial(self._counted_sync, cause), since=since)
+        # A caller that joins another's run has a span, too: it waits as long.
+        with child("sync", {TABLE: self.storage.base_path, CAUSE: cause}) as span:
+            newest = self._syncs.run(partial(self._counted_sync, cause), since=since)
+            span.set(INSTANT, newest.timeline.last_time)
         # After the run, with no lock held: evicting takes locks of other tables.
         self.state.share.make_room()
         return newest

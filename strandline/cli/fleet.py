@@ -45,17 +45,15 @@ from strandline.fleet.planning.placement import GroupCapacity, TableLoad
 from strandline.fleet.planning.plan import Proposal, plan
 from strandline.fleet.planning.plan import as_text as plan_as_text
 from strandline.fleet.planning.simulation import (
-    ENUMERATED_TABLES,
     MAX_GROUPS,
     MAX_RACKS,
     MAX_SERVERS,
     MAX_TABLES,
-    Change,
-    RackSimulation,
-    Simulation,
+    racks_as_text,
     simulate,
     simulate_racks,
 )
+from strandline.fleet.planning.simulation import as_text as simulation_as_text
 from strandline.fleet.records import MOVES, FleetRead, read_fleet, read_moved
 from strandline.fleet.seats import Fleet
 from strandline.fleet.state.base import StateStore
@@ -455,7 +453,7 @@ def simulate_command(
     """
     if racks is not None:
         spread_racks = simulate_racks(racks, groups)
-        told = json.dumps(asdict(spread_racks)) if as_json else _racks_as_text(spread_racks)
+        told = json.dumps(asdict(spread_racks)) if as_json else racks_as_text(spread_racks)
         click.echo(told)
         return
     if servers * tokens > MOST_POINTS:
@@ -464,7 +462,7 @@ def simulate_command(
             f" allowed: {MOST_POINTS}"
         )
     found = simulate(servers, tables, Layout(copies, depth, tokens), down)
-    click.echo(json.dumps(asdict(found)) if as_json else _as_text(found))
+    click.echo(json.dumps(asdict(found)) if as_json else simulation_as_text(found))
 
 
 def _asked(
@@ -556,46 +554,3 @@ def _refusals() -> Iterator[None]:
         raise click.UsageError(escaped(str(error))) from error
     except (FleetError, ServiceError, StoreError) as error:
         raise click.ClickException(escaped(str(error))) from error
-
-
-def _as_text(found: Simulation) -> str:
-    layout = found.layout
-    rows: list[tuple[str, str]] = [
-        ("tables of the fullest owner, by the mean", f"{found.owned:.2f}"),
-        ("copies at the fullest server, by the mean", f"{found.kept:.2f}"),
-        *_change_rows("a new seat", found.joins),
-        *([] if found.leaves is None else _change_rows("a removed seat", found.leaves)),
-        ("a table has no server that is up", f"{found.without_copy:.3g}"),
-    ]
-    if found.any_without_copy is not None:
-        some = min(found.tables, ENUMERATED_TABLES)
-        rows.append((f"any of {some} tables has none", f"{found.any_without_copy:.3g}"))
-    rows.append(("no server is up", f"{found.without_server:.3g}"))
-    width = max(len(what) for what, _ in rows)
-    head = (
-        f"{found.servers} servers, {found.tables} tables; copies {layout.copies}, depth"
-        f" {layout.depth}, tokens {layout.tokens}; a server is down with chance {found.down:g}"
-    )
-    return "\n".join([head, "", *(f"{what:<{width}}  {figure}" for what, figure in rows)])
-
-
-def _racks_as_text(found: RackSimulation) -> str:
-    number = len(found.sizes)
-    lines = [f"{found.racks} racks, {number} groups", ""]
-    lines += [f"{name}: {size} racks" for name, size in found.sizes.items()]
-    even = 100 / (number + 1)
-    lines.append("")
-    lines.append(f"a group more: {100 * found.joins:.1f} % of the racks move (even: {even:.1f} %)")
-    if found.leaves is not None:
-        lines.append(f"the largest group less: {100 * found.leaves:.1f} % of the racks move")
-    return "\n".join(lines)
-
-
-def _change_rows(what: str, change: Change) -> list[tuple[str, str]]:
-    return [
-        (
-            f"{what}: tables with another owner",
-            f"{100 * change.moved:.1f} % (even: {100 * change.even:.1f} %)",
-        ),
-        (f"{what}: new copies, by tables", f"{100 * change.copied:.1f} %"),
-    ]

@@ -41,6 +41,7 @@ from strandline.server.process.child_main import own_stdout, run_child
 from strandline.server.process.composition_root import Parts
 from strandline.server.process.fleet_part import FleetOptions, FleetPart
 from strandline.server.process.options import PartsOptions
+from strandline.server.process.span_export import FLUSH_S, SpanExport, begin_export
 from strandline.settings.command_line import (
     FLAGS,
     LOG_LEVEL,
@@ -100,7 +101,7 @@ def serve(child: bool, **given: Any) -> None:
     names; see docs/operating.md.
     """
     if child:
-        run_child(os.fdopen(os.dup(0), "rb"), own_stdout())
+        run_child(os.fdopen(os.dup(0), "rb"), own_stdout(), os.environ)
         return
     share_heap()
     try:
@@ -111,6 +112,7 @@ def serve(child: bool, **given: Any) -> None:
         fleet_options = FleetOptions.of(settings)
         # Set up before the parts, whose store may log.
         log = log_to(STDERR, settings.own.log_level, settings.own.log_format)
+        export = begin_export(os.environ)
         fleet = None
         if fleet_options is not None:
             tokens = (parts_options.token, parts_options.other_token)
@@ -131,7 +133,7 @@ def serve(child: bool, **given: Any) -> None:
     except (FleetError, StoreError) as exc:
         raise click.ClickException(_in_a_line(exc)) from exc
     parts.log = log.status
-    _run(_given(given), settings, parts, options, log, fleet)
+    _run(_given(given), settings, parts, options, log, fleet, export)
 
 
 def _allow_files(parts: Parts, options: ServerOptions) -> None:
@@ -150,6 +152,7 @@ def _run(
     options: ServerOptions,
     log: LogWriter,
     fleet: FleetPart | None,
+    export: SpanExport | None,
 ) -> None:
     """Serve until SIGTERM or SIGINT, then end the process."""
     collect_garbage_seldom()
@@ -197,6 +200,8 @@ def _run(
 
     server.run(announce)
     _close(fleet)
+    if export is not None:
+        export.close(FLUSH_S)
     logger.info("stopped")
     log.flush()
     # A normal exit would wait for the threads of requests stuck in storage.

@@ -27,11 +27,12 @@ from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import Final
 
-from executor_proxy.exchange import tls_context
+from executor_proxy.exchange import note_status, request_span, tls_context
 from executor_proxy.seat_ring import Seat
 from fsview.wire.param import WAIT_HEADER
 from strandline.fleet.peer import Peer
 from strandline.fleet.peer_connection import PeerAnswer, PeerLimits, Received
+from timeline import tracing
 from timeline.errors import ConfigError, ServiceError, ServiceUnreachableError
 
 logger = logging.getLogger(__name__)
@@ -304,10 +305,13 @@ class Forwarder:
 
     async def _sent(self, peer: Peer, request: Forwarded) -> PeerAnswer:
         within_s = self._limits.answer_s if request.within_s is None else request.within_s
-        sent = self._bytes(peer, request)
-        answer = await peer.ask(
-            sent, is_safe=request.is_safe, within_s=within_s, table=request.table
-        )
+        path = request.target.partition(b"?")[0].decode("ascii")
+        with request_span(request.method, path, peer.url) as span:
+            sent = self._bytes(peer, request)
+            answer = await peer.ask(
+                sent, is_safe=request.is_safe, within_s=within_s, table=request.table
+            )
+            note_status(span, answer.status)
         if EPOCH not in answer.headers:
             return answer
         self.hear(answer.headers[EPOCH])
@@ -349,7 +353,9 @@ class Forwarder:
         ]
         if self._tokens:
             lines.append(b"authorization: Bearer " + self._tokens[0])
-        lines += [b"%b: %b" % field for field in request.headers.items()]
+        # In place of the client's, which a server that records nothing passes on.
+        trace = {name.encode(): text.encode() for name, text in tracing.headers().items()}
+        lines += [b"%b: %b" % field for field in {**request.headers, **trace}.items()]
         if request.method == "POST":
             lines.append(b"content-length: %d" % len(request.body))
         return b"\r\n".join(lines) + b"\r\n\r\n" + request.body

@@ -27,6 +27,7 @@ from queue import SimpleQueue
 from typing import Any, Final, TypeVar
 
 from timeline.clock import Clock, SystemClock
+from timeline.threads import in_context
 
 T = TypeVar("T")
 
@@ -102,7 +103,7 @@ class TableThreads:
         return self._submit(table, work).done
 
     async def run(self, table: Hashable, work: Callable[..., T], *args: Any) -> T:
-        """Return what ``work(*args)`` returns, run on a thread.
+        """Return what ``work(*args)`` returns, run on a thread, in the caller's context.
 
         A cancelled caller leaves the queue. Work that has begun cannot be cancelled: it keeps its
         thread until it ends.
@@ -110,7 +111,7 @@ class TableThreads:
         Raises:
             RuntimeError: As ``submit``; or whatever ``work`` raises.
         """
-        task = self._submit(table, partial(work, *args))
+        task = self._submit(table, partial(in_context(work), *args))
         try:
             result: T = await asyncio.wrap_future(task.done)
         except asyncio.CancelledError:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import replace
-from functools import cache, partial
-from typing import TYPE_CHECKING, Any, Literal, overload
+from functools import cache, partial, wraps
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, overload
 
 from fsview.local_view import open_view
 from strandline.commit.conflict import FIRST_LOGS_OF_WRITERS
@@ -61,11 +61,28 @@ from timeline.meta_client import TableMetaClient
 from timeline.storage.base import Storage
 from timeline.storage.open import open_storage, path_text
 from timeline.storage.table_id import absolute
+from timeline.tracing import TABLE, span
 
 if TYPE_CHECKING:
     from strandline.server.process.timeline_service import TimelineService
 
 logger = logging.getLogger(__name__)
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _recorded(name: str) -> Callable[[F], F]:
+    """Return a decorator of a client's method, which records its calls as spans of a name."""
+
+    def decorated(method: F) -> F:
+        @wraps(method)
+        def recorded(self: WriteClient, *args: object, **kwargs: object) -> object:
+            with span(name, {TABLE: self._context.storage.base_path}):
+                return method(self, *args, **kwargs)
+
+        return cast("F", recorded)
+
+    return decorated
 
 
 class WriteClient:
@@ -282,6 +299,7 @@ class WriteClient:
     @overload
     def clean(self, *, dry_run: Literal[True]) -> CleanPreview: ...
 
+    @_recorded("clean")
     def clean(
         self, *, dry_run: bool = False, progress: Progress | None = None
     ) -> CleanResult | CleanPreview | None:
@@ -319,6 +337,7 @@ class WriteClient:
         done = context.clean(meta, context.embedded.synced_view(), progress)
         return beside.result if done is None and beside is not None else done
 
+    @_recorded("archive")
     def archive(self) -> ArchiveResult | None:
         """Move old instants to the archive, except those that are still needed on the timeline.
 
@@ -337,6 +356,7 @@ class WriteClient:
         context.last_timeline.forget()
         return context.archive(meta)
 
+    @_recorded("schedule compaction")
     def schedule_compaction(self) -> str | None:
         """Plan a compaction of a merge-on-read table, for ``compact`` or Hudi to execute.
 
@@ -361,6 +381,7 @@ class WriteClient:
         instant = plan(context, target, if_due=False)
         return None if instant is None else instant.requested_time
 
+    @_recorded("compact")
     def compact(self) -> CompactionResult | None:
         """Merge the logs of a merge-on-read table into its base files.
 
@@ -382,6 +403,7 @@ class WriteClient:
         self._settled()
         return execute_all(context, self._compactable(self._target(), plans=True))
 
+    @_recorded("compact")
     def compact_planned(self) -> CompactionResult | None:
         """Execute the compactions that were planned before, the oldest first, and plan none.
 
@@ -424,6 +446,7 @@ class WriteClient:
             rollbacks.roll_back_failed()
         return target
 
+    @_recorded("rollback")
     def rollback(self, instant: str) -> str:
         """Roll back the newest completed commit.
 

@@ -54,6 +54,7 @@ from timeline.instant import COMPACTION, Instant, State
 from timeline.metadata.instant_metadata import CompactionPlan
 from timeline.table.property_name import MERGE_ON_READ
 from timeline.timeline import Timeline
+from timeline.tracing import INSTANT, TABLE, child
 
 logger = logging.getLogger(__name__)
 
@@ -208,6 +209,12 @@ def execute(context: WriteContext, target: Target, instant: Instant) -> Compacti
     Returns:
         ``None`` if another writer works on it, or has completed it.
     """
+    attributes = {TABLE: context.storage.base_path, INSTANT: instant.requested_time}
+    with child("execute compaction", attributes):
+        return _execute(context, target, instant)
+
+
+def _execute(context: WriteContext, target: Target, instant: Instant) -> CompactionResult | None:
     meta, started = target.meta, context.clock.monotonic()
     if not context.rollbacks(meta).free_plan(instant):
         logger.info("%s is left to another writer, which works on it", instant)

@@ -51,6 +51,7 @@ from timeline.meta_client import TableMetaClient
 from timeline.storage.base import Storage
 from timeline.table.config import TableConfig
 from timeline.timeline import Timeline
+from timeline.tracing import TABLE, child
 
 
 @dataclass(frozen=True)
@@ -212,7 +213,8 @@ class WriteContext:
         """
         times = self.times(meta.config.timezone)
         leases = Leases(meta.storage.for_cause("archive"), self.clock, self.clean_memory.leases)
-        with self.lock.held("archiving"):
+        attributes = {TABLE: self.storage.base_path}
+        with self.lock.held("archiving"), child("execute archival", attributes):
             # With sweep, as only the storage's clock tells whether a lease has expired.
             since = held_from(leases.live(sweep=True))
             settings, cleans = self.archive_settings, self.clean_settings

@@ -30,6 +30,7 @@ from strandline.write.stages.placed import placed
 from strandline.write.stages.tagged import tagged
 from strandline.write.stages.written import written
 from strandline.write.tasks.write_task import BegunFiles
+from timeline.tracing import INSTANT, TABLE, span
 
 logger = logging.getLogger(__name__)
 
@@ -41,16 +42,19 @@ def write(request: WriteRequest, data: object) -> WriteResult:
         request: The write.
         data: The caller's rows; ``None`` if the operation has none.
     """
-    context = request.context
-    given = None if request.partitions is not None else context.engine.adopt(data)
-    # Only between writes, because tasks know only their service address.
-    context.embedded.replace_ended()
-    try:
-        return _written_once(request, given)
-    except TimelineOutdatedError as outdated:
-        # Nothing was written, and the last timeline is forgotten, so this call lists the timeline.
-        logger.info("write begins again, as the timeline has changed: %s", outdated.__cause__)
-    return _written_once(request, given)
+    context, name = request.context, request.operation.name.lower()
+    with span(f"write {name}", {TABLE: context.storage.base_path}) as recorded:
+        given = None if request.partitions is not None else context.engine.adopt(data)
+        # Only between writes, because tasks know only their service address.
+        context.embedded.replace_ended()
+        try:
+            result = _written_once(request, given)
+        except TimelineOutdatedError as outdated:
+            # Nothing was written, and the last timeline is forgotten: the next call lists it.
+            logger.info("write begins again, as the timeline has changed: %s", outdated.__cause__)
+            result = _written_once(request, given)
+        recorded.set(INSTANT, result.instant)
+    return result
 
 
 def _written_once(request: WriteRequest, given: Any) -> WriteResult:

@@ -20,6 +20,7 @@ from strandline.write.tasks.write_task import WriteReport
 from timeline.clock import Clock
 from timeline.storage.base import StorageCalls
 from timeline.timeline import Timeline
+from timeline.tracing import child
 
 logger = logging.getLogger(__name__)
 
@@ -127,10 +128,11 @@ class WriteAccount:
 
     @contextmanager
     def timed(self, step: str) -> Iterator[None]:
-        """Add the duration of the block to a step."""
+        """Add the duration of the block to a step, and record it as a span."""
         started = self._clock.monotonic()
         try:
-            yield
+            with child(f"step {step}"):
+                yield
         finally:
             self._seconds[step] += self._clock.monotonic() - started
 

@@ -32,12 +32,13 @@ from strandline.write.options.foreign_options import (
     WITHOUT_EFFECT,
     HudiOption,
 )
+from timeline import tracing
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "reference.md"
 HEAD = """\
 # Reference: commands, settings, routes
 
-Every command, setting and route. This page is generated from the code by
+Every command, setting, route, metric and span. This page is generated from the code by
 `python -m tests.kit.reference --write`; edit the texts there, not here.
 """
 SETTINGS = """\
@@ -134,6 +135,72 @@ gets a JSON object with `status`, `code`, `error`, and where it helps `parameter
 """
 
 
+SPANS_HEAD = """
+## Spans
+
+A service exports them with the extra `strandline[otel]`, an application by its own provider
+([operating.md](operating.md#traces)). These variables of OpenTelemetry decide; its SDK reads them
+and all others that it knows:
+"""
+VARIABLES = {
+    "`OTEL_TRACES_EXPORTER`": (
+        "`otlp` if there is an endpoint, else `none`; exporters that are installed, such as"
+        " `console`, separated by commas"
+    ),
+    "`OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`": (
+        "`http://localhost:4318`; the first without the path, the second with it"
+    ),
+    "`OTEL_EXPORTER_OTLP_PROTOCOL`, `OTEL_EXPORTER_OTLP_TRACES_PROTOCOL`": (
+        "`http/protobuf`; `grpc` needs `opentelemetry-exporter-otlp-proto-grpc`"
+    ),
+    "`OTEL_EXPORTER_OTLP_HEADERS`, `…_CERTIFICATE`, `…_COMPRESSION`, `…_TIMEOUT`": "the SDK's",
+    "`OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES`": (
+        "`strandline`; its version and process are added"
+    ),
+    "`OTEL_TRACES_SAMPLER`, `OTEL_TRACES_SAMPLER_ARG`": "`parentbased_always_on`",
+    "`OTEL_BSP_*`": "the SDK's: 2,048 spans queued, sent every 5 s",
+    "`OTEL_SDK_DISABLED`": "`false`",
+}
+SPANS = (
+    ("`write OPERATION`", "a write, such as `write upsert`", "`TABLE`, `INSTANT`"),
+    ("`step STEP`", "a step of it, named as in `WriteResult.seconds`", ""),
+    ("`task TASK`", "a task, such as `task WriteTask`", "`strandline.task.attempt`"),
+    (
+        "`clean`, `archive`, `compact`, `schedule compaction`, `rollback`",
+        "a call of the client's method",
+        "`TABLE`",
+    ),
+    (
+        "`execute clean`, `execute compaction`, `execute archival`",
+        "one, within such a call or a write",
+        "`TABLE`; of the first two `INSTANT`, of a clean `strandline.files`, deleted",
+    ),
+    ("`plan clean`, `carry out clean`", "the parts of a clean", ""),
+    (
+        "`METHOD ROUTE`, kind `SERVER`",
+        "a request to a service",
+        "`http.request.method`, `http.route`, `http.response.status_code`, `url.path`,"
+        " `url.scheme`, `client.address`, `network.protocol.version`, `TABLE`,"
+        " `strandline.request.id`",
+    ),
+    (
+        "`METHOD PATH`, kind `CLIENT`",
+        "a request, each time that it is sent",
+        "`http.request.method`, `http.response.status_code`, `url.template`, `url.full` without the"
+        " query, `server.address`, `server.port`",
+    ),
+    ("`sync`", "a sync, or the wait for one", "`TABLE`, `CAUSE`, `INSTANT`: the newest"),
+    ("`load`", "a load, or the wait for one", "`TABLE`, `strandline.partitions`: how many"),
+    (
+        "`storage KIND`",
+        "a call: `list`, `stat`, `read`, `create`, `replace`, `delete`",
+        "`TABLE`, `CAUSE`, `strandline.storage.call`, `strandline.storage.path`",
+    ),
+)
+SPANS_FOOT = """
+What fails has the status `ERROR` and `error.type`: the code of Strandline's error, the class of
+another one, or the HTTP status. A file that isn't there is an error of its call alone.
+"""
 METRICS_HEAD = """
 ## Metrics
 
@@ -182,7 +249,7 @@ def commands(group: click.Group = command_line) -> Iterator[tuple[str, click.Com
 def reference() -> str:
     """Return the document."""
     parts = [HEAD, *_commands(), SETTINGS, *_settings(), *_hudi_options()]
-    parts += [ROUTES_HEAD, *_routes(), METRICS_HEAD, *_metrics()]
+    parts += [ROUTES_HEAD, *_routes(), METRICS_HEAD, *_metrics(), *_spans()]
     return "\n".join(parts) + "\n"
 
 
@@ -318,6 +385,21 @@ def _metrics() -> Iterator[str]:
         for family in sorted(metrics(), key=lambda each: each.name)
     ]
     yield _table(("metric", "type", "labels", "what it is"), rows)
+
+
+def _spans() -> Iterator[str]:
+    yield SPANS_HEAD
+    yield _table(("variable", "default"), VARIABLES.items())
+    yield ""
+    rows = [[_with_attributes(cell) for cell in row] for row in SPANS]
+    yield _table(("span", "of", "attributes"), rows)
+    yield SPANS_FOOT.rstrip()
+
+
+def _with_attributes(cell: str) -> str:
+    for name in ("TABLE", "INSTANT", "CAUSE"):
+        cell = cell.replace(f"`{name}`", f"`{getattr(tracing, name)}`")
+    return cell
 
 
 def main(arguments: Sequence[str]) -> int:

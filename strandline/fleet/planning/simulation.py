@@ -237,3 +237,48 @@ def lost_share(ring: SeatRing, tables: Sequence[str]) -> Callable[[Down], float]
         sum(count for group, count in groups.items() if all(state[number] for number in group))
         / len(tables)
     )
+
+
+def as_text(found: Simulation) -> str:
+    """Return a simulation as a table for people."""
+    layout = found.layout
+    rows: list[tuple[str, str]] = [
+        ("tables of the fullest owner, by the mean", f"{found.owned:.2f}"),
+        ("copies at the fullest server, by the mean", f"{found.kept:.2f}"),
+        *_change_rows("a new seat", found.joins),
+        *([] if found.leaves is None else _change_rows("a removed seat", found.leaves)),
+        ("a table has no server that is up", f"{found.without_copy:.3g}"),
+    ]
+    if found.any_without_copy is not None:
+        some = min(found.tables, ENUMERATED_TABLES)
+        rows.append((f"any of {some} tables has none", f"{found.any_without_copy:.3g}"))
+    rows.append(("no server is up", f"{found.without_server:.3g}"))
+    width = max(len(what) for what, _ in rows)
+    head = (
+        f"{found.servers} servers, {found.tables} tables; copies {layout.copies}, depth"
+        f" {layout.depth}, tokens {layout.tokens}; a server is down with chance {found.down:g}"
+    )
+    return "\n".join([head, "", *(f"{what:<{width}}  {figure}" for what, figure in rows)])
+
+
+def racks_as_text(found: RackSimulation) -> str:
+    """Return a simulation of racks as lines for people."""
+    number = len(found.sizes)
+    lines = [f"{found.racks} racks, {number} groups", ""]
+    lines += [f"{name}: {size} racks" for name, size in found.sizes.items()]
+    even = 100 / (number + 1)
+    lines.append("")
+    lines.append(f"a group more: {100 * found.joins:.1f} % of the racks move (even: {even:.1f} %)")
+    if found.leaves is not None:
+        lines.append(f"the largest group less: {100 * found.leaves:.1f} % of the racks move")
+    return "\n".join(lines)
+
+
+def _change_rows(what: str, change: Change) -> list[tuple[str, str]]:
+    return [
+        (
+            f"{what}: tables with another owner",
+            f"{100 * change.moved:.1f} % (even: {100 * change.even:.1f} %)",
+        ),
+        (f"{what}: new copies, by tables", f"{100 * change.copied:.1f} %"),
+    ]

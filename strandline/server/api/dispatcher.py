@@ -42,7 +42,6 @@ from strandline.server.http.reply import (
     success,
 )
 from strandline.server.http.request import Request
-from strandline.server.log_format import of_request
 from strandline.server.table_threads import TableThreads
 from timeline.errors import InputError, StrandlineError
 
@@ -157,12 +156,10 @@ class Dispatcher:
         return await self._late_answers.answer(request, wait_s, work)
 
     def _handled(self, handler: Handler, request: Request) -> Reply:
-        # The thread works for other requests afterwards.
-        with of_request(request.request_id):
-            try:
-                reply = handler(request)
-            except Exception as error:  # noqa: BLE001 - the boundary of a request
-                reply = reply_to(error, request)
+        try:
+            reply = handler(request)
+        except Exception as error:  # noqa: BLE001 - the boundary of a request
+            reply = reply_to(error, request)
         return compressed(reply) if self._gzip and request.accepted.zipped else reply
 
 

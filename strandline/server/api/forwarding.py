@@ -80,6 +80,7 @@ from strandline.server.http.request import (
     Request,
     unquoted,
 )
+from strandline.server.http.request_span import TRACE_HEADERS
 from timeline.errors import (
     NoServerError,
     RootNotAllowedError,
@@ -104,8 +105,16 @@ _TOLD: Final = TOLD.encode("ascii")
 _EPOCH: Final = EPOCH.encode("ascii")
 _UNSURE: Final = UNSURE.encode("ascii")
 _WAIT: Final = WAIT_HEADER.lower().encode("ascii")
-_PASSED: Final = (b"accept", b"accept-encoding", b"if-none-match", _WAIT, REQUEST_ID)
-"""Headers that an answer depends on, and the one that every server's log has."""
+_PASSED: Final = (
+    b"accept",
+    b"accept-encoding",
+    b"if-none-match",
+    _WAIT,
+    REQUEST_ID,
+    *TRACE_HEADERS,
+)
+"""Headers that an answer depends on, and those by which servers' logs and traces belong together.
+"""
 _SYNC: Final = BY_NAME["sync"]
 
 

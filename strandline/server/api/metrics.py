@@ -62,66 +62,33 @@ class Scrape:
     running: Mapping[tuple[str, str, str], float]
 
 
-@dataclass(frozen=True, slots=True)
-class _Exported:
-    """How a counter of ``fsview.metrics`` is exported.
-
-    Attributes:
-        name: Of the metric, without ``strandline_`` and ``_total``.
-        help: What it counts.
-        labels: Names of its labels beside ``table``.
-        scale: The metric's value of one.
-    """
-
-    name: str
-    help: str
-    labels: tuple[str, ...] = ()
-    scale: float = 1
-
-
-_COUNTERS: Final[Mapping[str, _Exported]] = {
-    "requests": _Exported("requests", "Look-ups by table and way.", ("way",)),
-    "requests_cpu_us": _Exported(
-        "requests_cpu_seconds", "CPU time of look-ups that were computed.", (), _US
-    ),
-    "sync_causes": _Exported("syncs", "Reads of a table's timeline, by cause.", ("cause",)),
-    "sync_failures": _Exported(
-        "sync_failures", "Reads of a table's timeline that failed, by code of the error.", ("code",)
-    ),
-    "sync_us": _Exported("sync_seconds", "Duration of syncs.", (), _US),
-    "sync_instants": _Exported("sync_instants", "Completed instants that syncs applied."),
-    "adoptions": _Exported("adoptions", "Syncs that used another server's record."),
-    "adopted_instants": _Exported(
-        "adopted_instants", "Completed instants in these records of others."
-    ),
-    "reloads": _Exported("reloads", "Tables loaded anew, by cause.", ("cause",)),
-    "partition_loads": _Exported("partition_loads", "Partitions loaded, by source.", ("source",)),
-    "partition_reloads": _Exported(
-        "partition_reloads", "Partitions loaded anew, by cause.", ("cause",)
-    ),
-    "record_reads": _Exported("record_reads", "Records read from the store, by cause.", ("cause",)),
-    "timelines_tried": _Exported("timelines_tried", "Timelines tried for clients that are behind."),
-    "branches": _Exported(
-        "branches", "Snapshots derived for clients that are behind, by outcome.", ("outcome",)
-    ),
-    "checks": _Exported("checks", "Comparisons of views with storage, by outcome.", ("outcome",)),
-    "closed_tables": _Exported("closed_tables", "Tables closed, by cause.", ("cause",)),
-    "metadata_table_refusals": _Exported(
-        "metadata_table_refusals", "Metadata tables that weren't used, by reason.", ("reason",)
-    ),
-    "storage_calls": _Exported(
-        "storage_calls", "Requests to storage by kind and cause.", ("kind", "cause")
-    ),
-    "storage_us": _Exported(
-        "storage_seconds", "Duration of calls to storage that ended.", ("kind", "cause"), _US
-    ),
-    "table_refusals": _Exported(
-        "table_refusals",
+_COUNTERS: Final[Mapping[str, tuple[str, ...]]] = {
+    "requests": ("Look-ups by table and way.", "way"),
+    "requests_cpu_us": ("CPU time of look-ups that were computed.",),
+    "sync_causes": ("Reads of a table's timeline, by cause.", "cause"),
+    "sync_failures": ("Reads of a table's timeline that failed, by code of the error.", "code"),
+    "sync_us": ("Duration of syncs.",),
+    "sync_instants": ("Completed instants that syncs applied.",),
+    "adoptions": ("Syncs that used another server's record.",),
+    "adopted_instants": ("Completed instants in these records of others.",),
+    "reloads": ("Tables loaded anew, by cause.", "cause"),
+    "partition_loads": ("Partitions loaded, by source.", "source"),
+    "partition_reloads": ("Partitions loaded anew, by cause.", "cause"),
+    "record_reads": ("Records read from the store, by cause.", "cause"),
+    "timelines_tried": ("Timelines tried for clients that are behind.",),
+    "branches": ("Snapshots derived for clients that are behind, by outcome.", "outcome"),
+    "checks": ("Comparisons of views with storage, by outcome.", "outcome"),
+    "closed_tables": ("Tables closed, by cause.", "cause"),
+    "metadata_table_refusals": ("Metadata tables that weren't used, by reason.", "reason"),
+    "storage_calls": ("Requests to storage by kind and cause.", "kind", "cause"),
+    "storage_us": ("Duration of calls to storage that ended.", "kind", "cause"),
+    "table_refusals": (
         "Answers of 400 and more about a table, by code of the error; other: of none that is open.",
-        ("code",),
+        "code",
     ),
 }
-"""By name in ``fsview.metrics``; those that aren't here aren't exported."""
+"""Counter of ``fsview.metrics`` → what it counts, names of its labels beside ``table``; the others
+aren't exported."""
 
 _OF_TABLES: Final[Mapping[str, tuple[str, str]]] = {
     "snapshots": ("snapshots", "Snapshots held."),
@@ -204,19 +171,24 @@ def _counters(counters: Mapping[str, Mapping[tuple[str, Labels], int]]) -> Itera
     sums: dict[str, Counter[tuple[str, ...]]] = defaultdict(Counter)
     for table, counts in counters.items():
         for (name, labels), count in counts.items():
-            exported = _COUNTERS.get(name)
-            if exported is not None:
+            if name in _COUNTERS:
                 has = dict(labels)
                 # Labels that aren't exported, such as a request's route, are added up.
-                values = (table, *(has[label] for label in exported.labels))
+                values = (table, *(has[label] for label in _COUNTERS[name][1:]))
                 sums[name][values] += count
-    for name, exported in _COUNTERS.items():
-        family = CounterMetricFamily(
-            f"strandline_{exported.name}", exported.help, labels=("table", *exported.labels)
-        )
+    for name, (text, *named) in _COUNTERS.items():
+        metric, scale = _exported(name)
+        family = CounterMetricFamily(f"strandline_{metric}", text, labels=("table", *named))
         for values, count in sorted(sums[name].items()):
-            family.add_metric(values, count * exported.scale)
+            family.add_metric(values, count * scale)
         yield family
+
+
+def _exported(name: str) -> tuple[str, float]:
+    """Return the name of a counter's metric and the metric's value of one."""
+    if name.endswith("_us"):
+        return f"{name.removesuffix('us')}seconds", _US
+    return ("syncs" if name == "sync_causes" else name), 1
 
 
 def _running(scrape: Scrape) -> Metric:

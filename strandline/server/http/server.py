@@ -162,6 +162,7 @@ class ServiceServer:
         parts = self.parts
         registry = self._registry(parts.application(threads), threads, parts.hot)
         parts.connections, parts.threads = registry.status, threads.status
+        parts.spans.scheme = "http" if self._tls is None else "https"
         ends = [(await self._listen(registry, self._listener), registry)]
         if self._metrics_listener is not None:
             own = self._registry(parts.metrics_application(threads), threads, NothingReady())

@@ -20,6 +20,7 @@ from fsview.wire.route import Route
 from fsview.wire.routes import ROUTES
 from strandline.server.http.reply import Accepted
 from strandline.server.http.request import Fields, accepted_of, parse_query
+from strandline.server.http.request_span import TRACEPARENT, RequestSpans
 from strandline.server.lookup.answer import TARGET_BYTES, Answers, Question, is_of_group
 from timeline.errors import InputError, StrandlineError
 
@@ -65,14 +66,21 @@ class HotPath:
     Args:
         answers: Where the answers come from.
         latencies: Where their durations are counted; ``None``: nowhere.
+        spans: Records those whose trace is sampled.
 
     Attributes:
         names: Of the routes answered here.
         counts: Requests answered, by table and route; only grows, but for ``forget_closed``.
     """
 
-    def __init__(self, answers: Answers, latencies: Latencies | None = None) -> None:
+    def __init__(
+        self,
+        answers: Answers,
+        latencies: Latencies | None = None,
+        spans: RequestSpans | None = None,
+    ) -> None:
         self._answers = answers
+        self._spans = spans or RequestSpans()
         self.names = {route.name for route in _ROUTES.values()}
         counted = latencies or Latencies(())
         self._took = {name: counted.of(name, READY) for name in self.names}
@@ -107,6 +115,8 @@ class HotPath:
             # As ``observe``, without the call.
             took.buckets[bisect_left(BOUNDS_S, took_s)] += 1
             took.sum_s += took_s
+            if TRACEPARENT in fields:
+                self._spans.note_ready(question.route.path, question.base_path, fields, took_s)
             # Its root may have been removed meanwhile, and ``forget_closed`` have run already.
             if table.is_closed:
                 self.counts.pop((table, name), None)

@@ -37,7 +37,8 @@ from strandline.server.http.server import ServiceServer
 from strandline.server.log_format import CHILD, STDERR, LogWriter, log_to
 from strandline.server.process.composition_root import Parts
 from strandline.server.process.options import Birth
-from timeline.errors import StrandlineError
+from strandline.server.process.span_export import CHILD_FLUSH_S, begin_export
+from timeline.errors import ConfigError, StrandlineError
 
 logger = logging.getLogger(__name__)
 
@@ -46,12 +47,13 @@ GRACE_MORE_S: Final = 0.4
 _PING_BYTES: Final = 64
 
 
-def run_child(stdin: IO[bytes], stdout: IO[bytes]) -> None:
+def run_child(stdin: IO[bytes], stdout: IO[bytes], environ: Mapping[str, str]) -> None:
     """Serve until the driver closes stdin; doesn't return.
 
     Args:
         stdin: What the driver writes.
         stdout: What the driver reads; nothing else may write to it.
+        environ: The driver's environment, in which only ``begin_export`` looks.
     """
     # SIGINT and SIGHUP of the terminal reach driver and child alike; the driver decides what to do.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -60,6 +62,12 @@ def run_child(stdin: IO[bytes], stdout: IO[bytes]) -> None:
     birth = Birth.of_line(stdin.readline())
     collect_garbage_seldom()
     log = log_to(STDERR, "WARNING", pattern=CHILD)
+    export = None
+    try:
+        export = begin_export(environ)
+    except ConfigError as error:
+        # A write must not fail, nor list storage, because its trace is lost.
+        logger.warning("no spans are exported: %s", error)
     assert birth.descriptors is not None
     listener, pings = map(_inherited, (birth.descriptors.listener, birth.descriptors.pings))
     try:
@@ -85,6 +93,8 @@ def run_child(stdin: IO[bytes], stdout: IO[bytes]) -> None:
 
     signal.signal(signal.SIGTERM, lambda *_: server.stop())
     server.run(started)
+    if export is not None:
+        export.close(CHILD_FLUSH_S)
     _end(0, log)
 
 

@@ -54,6 +54,7 @@ from strandline.server.http.authorization import (
 from strandline.server.http.refusals import Refusals
 from strandline.server.http.reply import NOT_FOUND, Reply, failure
 from strandline.server.http.request import Application, Request
+from strandline.server.http.request_span import RequestSpans
 from strandline.server.lookup.answer import REQUESTS, REQUESTS_CPU_US, Answers
 from strandline.server.lookup.batched_answers import BatchedAnswers
 from strandline.server.lookup.ready_answer import HotCount, HotPath
@@ -93,6 +94,7 @@ class Parts:
         connections: Returns figures of the connections; the server sets it.
         threads: Returns figures of the threads; the server sets it.
         log: Returns figures of the log; the process sets it.
+        spans: Records requests; the server sets their scheme.
     """
 
     def __init__(
@@ -216,7 +218,8 @@ class Parts:
         self.refusals = Refusals(self._clock, paths, self._count_refusal)
         named = {route.path.rstrip("/"): route.name for route in ROUTES}
         self.latencies = Latencies({**{path: path for path in paths}, **named}.items())
-        self.hot = HotPath(self.answers, self.latencies)
+        self.spans = RequestSpans({path for _, path in self.routes})
+        self.hot = HotPath(self.answers, self.latencies, self.spans)
 
     def application(self, threads: TableThreads) -> Application:
         """Return the application for requests that aren't answered from ready bytes.
@@ -226,7 +229,7 @@ class Parts:
         """
         answer = partial(self.dispatcher.answer, threads)
         if self._forwarder is None or self._copies is None:
-            return answer
+            return self.spans.of(answer)
         forwarding = Forwarding(
             self._forwarder,
             self._copies,
@@ -234,7 +237,7 @@ class Parts:
             self.views.is_below_root,
             self._current,
         )
-        return partial(forwarding.answer, answer)
+        return self.spans.of(partial(forwarding.answer, answer))
 
     def metrics_application(self, threads: TableThreads) -> Application:
         """Return the application of the port for metrics: these and probes, no other path."""

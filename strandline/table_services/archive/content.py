@@ -9,6 +9,7 @@ from typing import Final
 
 from timeline.instant import Instant, State, completed_action
 from timeline.meta_client import TableMetaClient
+from timeline.threads import in_context
 
 Key = tuple[str, str]
 """Requested time and completed action."""
@@ -79,7 +80,7 @@ def contents(
         return
     with ThreadPoolExecutor(threads, thread_name_prefix="strandline-archive") as pool:
         for start in range(0, len(files), AHEAD * threads):
-            yield from pool.map(read, files[start : start + AHEAD * threads])
+            yield from pool.map(in_context(read), files[start : start + AHEAD * threads])
 
 
 def delete_files(meta: TableMetaClient, files: Sequence[ArchivedFiles], threads: int) -> None:
@@ -98,7 +99,7 @@ def delete_files(meta: TableMetaClient, files: Sequence[ArchivedFiles], threads:
             meta.delete_instant_file(instant)
     else:
         with ThreadPoolExecutor(threads, thread_name_prefix="strandline-archive") as pool:
-            for _ in pool.map(meta.delete_instant_file, pending):
+            for _ in pool.map(in_context(meta.delete_instant_file), pending):
                 pass
     for each in sorted(files, key=lambda each: each.instant.sort_key):
         for instant in each.completed:

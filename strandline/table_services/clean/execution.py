@@ -47,6 +47,7 @@ from timeline.storage.base import Storage, checked_path
 from timeline.table.config import META_FOLDER
 from timeline.table.partition_metadata import FILE_NAME as PARTITION_FILE
 from timeline.table.partition_metadata import path_in
+from timeline.threads import in_context
 from timeline.timeline import Timeline
 
 logger = logging.getLogger(__name__)
@@ -430,7 +431,7 @@ def delete_files(
         found = [*map(work, requests)]
     else:
         with ThreadPoolExecutor(threads, thread_name_prefix="strandline-clean") as pool:
-            found = [*pool.map(work, requests)]
+            found = [*pool.map(in_context(work), requests)]
     return frozenset(chain.from_iterable(found))
 
 

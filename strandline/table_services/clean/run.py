@@ -49,6 +49,7 @@ from timeline.instant import CLEAN, SAVEPOINT, Instant, State
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import CleanerPlan, CleanMetadata
 from timeline.timeline import Timeline
+from timeline.tracing import INSTANT, TABLE, child
 
 logger = logging.getLogger(__name__)
 
@@ -137,6 +138,14 @@ class Cleaner:
             the retained window since; two look-ups in the view for each partition that these name.
             The memory of the files of one part (``hoodie.clean.parallelism`` requests at a time).
         """
+        with child("execute clean", {TABLE: self._storage.base_path}) as recorded:
+            result = self._run()
+            if result is not None:
+                recorded.set(INSTANT, result.instant)
+                recorded.set("strandline.files", result.files_deleted)
+        return result
+
+    def _run(self) -> CleanResult | None:
         start = time.perf_counter()
         timeline = self._meta.active_timeline()
         result: CleanResult | None = None
@@ -147,10 +156,12 @@ class Cleaner:
             timeline = self._meta.active_timeline()
             self._view.sync()
         finished = () if result is None else (*result.finished, result.instant)
-        requested = self._request(timeline)
+        with child("plan clean"):
+            requested = self._request(timeline)
         if not requested:
             return result
-        done = self._carry_out(requested, start)
+        with child("carry out clean"):
+            done = self._carry_out(requested, start)
         done = replace(done, finished=finished)
         return done if requested[0].files else result
 

@@ -30,6 +30,7 @@ from strandline.write.engine.local_shuffle import (
     split_groups,
 )
 from strandline.write.engine.task_threads import StageStoppedError, run_in_threads
+from strandline.write.engine.traced_task import traced
 from timeline.errors import ConfigError, InputError, StrandlineError
 from timeline.threads import usable_cores
 
@@ -116,6 +117,7 @@ class LocalEngine(EngineContext[LocalRows]):
 
     def transform(self, data: LocalRows, task: Task, schema: pa.Schema) -> LocalRows:
         """Run ``task`` immediately, on as many parts at a time as there are cores."""
+        task = traced(task, self.attempt)
         made = run_in_threads(
             lambda number, stop: self._run(task, data.parts[number], number, stop),
             len(data.parts),

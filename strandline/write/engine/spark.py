@@ -70,6 +70,7 @@ from strandline.write.engine.spark_rows import (
     run_moves,
     streams,
 )
+from strandline.write.engine.traced_task import traced
 from timeline.errors import ConfigError, InputError
 
 logger = logging.getLogger(__name__)
@@ -190,7 +191,8 @@ class SparkEngine(EngineContext[SparkRows]):
 
     def transform(self, data: SparkRows, task: Task, schema: pa.Schema) -> SparkRows:
         """Add ``task`` to the rows' tasks; nothing runs yet."""
-        return replace(data, tasks=(*data.tasks, task), given=schema, by=None)
+        tasks = (*data.tasks, traced(task, self.attempt))
+        return replace(data, tasks=tasks, given=schema, by=None)
 
     def shuffle(
         self, data: SparkRows, column: str, parts: int, order: Sequence[str] = ()

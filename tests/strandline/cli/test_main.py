@@ -34,10 +34,10 @@ def test_the_list_has_the_first_line_of_each_commands_help(name):
     command = main.get_command(click.Context(main), name)
     assert command is not None
     assert command.name == name
-    assert (command.help or "").split("\n", maxsplit=1)[0] == COMMANDS[name][1]
+    assert (command.help or "").split("\n", maxsplit=1)[0] == COMMANDS[name]
     shown = CliRunner().invoke(main, [name, "--help"])
     assert shown.exit_code == 0
-    assert COMMANDS[name][1][:40] in shown.stdout
+    assert COMMANDS[name][:40] in shown.stdout
 
 
 def test_commands_are_completed(monkeypatch):
