@@ -175,19 +175,21 @@ def partition_rows(newest: Mapping[str, Sequence[FileSlice]]) -> pa.Table:
 
 def pin_rows(leases: Iterable[Lease]) -> pa.Table:
     """Return leases as a table with the columns of ``PINS_SCHEMA``."""
-    rows = [
-        {
-            "id": lease.id,
-            "instant": lease.instant or None,
-            "earliest": lease.earliest or None,
-            "holder": lease.holder or None,
-            "renewed_at": lease.renewed_ms or None,
-            "expires_at": lease.expires_ms,
-            "problem": lease.problem or None,
-        }
-        for lease in leases
-    ]
-    return pa.Table.from_pylist(rows, PINS_SCHEMA)
+    return pa.Table.from_pylist([*map(pin_row, leases)], PINS_SCHEMA)
+
+
+def pin_row(lease: Lease) -> dict[str, Any]:
+    """Return a lease's values by column name, for ``PINS_SCHEMA``."""
+    expires_ms = lease.expires_ms
+    return {
+        "id": lease.id,
+        "instant": lease.instant or None,
+        "earliest": lease.earliest or None,
+        "holder": lease.holder or None,
+        "renewed_at": utc_time_of(lease.renewed_ms) if lease.renewed_ms else None,
+        "expires_at": None if expires_ms is None else utc_time_of(expires_ms),
+        "problem": lease.problem or None,
+    }
 
 
 def history_row(entry: Entry, zone: str) -> dict[str, Any]:

@@ -35,7 +35,7 @@ from strandline.table_api.metadata_rows import (
     file_row,
     history_row,
     instant_row,
-    pin_rows,
+    pin_row,
     utc_time,
     utc_time_of,
 )
@@ -273,7 +273,7 @@ class ServedTable:
 
     def _leases(self, _: Mapping[str, Any]) -> Listing:
         leases = Leases(self._view.table.storage.for_cause("lease"), SystemClock()).all()
-        rows = pin_rows(leases).to_pylist()
+        rows = [*map(pin_row, leases)]
         return self._of_units([rows], lambda found: found, size=500 * len(rows))
 
     def _clean(self, arguments: Mapping[str, Any]) -> Listing:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from prometheus_client import ProcessCollector
 from prometheus_client.metrics_core import Metric
 
 from fsview.metrics import Metrics
@@ -76,7 +75,11 @@ def _place(table: str, forwarder: Forwarder | None, current: CurrentFleet | None
 
 
 def server_figures(
-    scrape: Scrape, names: str | None, table: str | None, url: str | None
+    scrape: Scrape,
+    names: str | None,
+    table: str | None,
+    url: str | None,
+    process: Iterable[Metric],
 ) -> dict[str, Any]:
     """Return what ``/v2/status`` says of one server.
 
@@ -85,12 +88,13 @@ def server_figures(
         names: What names of metrics begin with, separated by commas; ``None``: all.
         table: Only samples of this table, and those of none; ``None``: all.
         url: Its address in a fleet.
+        process: Metrics of its process.
     """
     figures = scrape.figures
     reasons = figures["ready"]["reasons"]
     wanted = tuple(filter(None, (names or "").split(","))) or ("",)
     metrics = {}
-    for metric in (*ProcessCollector(registry=None).collect(), *families(scrape)):
+    for metric in (*process, *families(scrape)):
         name = f"{metric.name}{_SUFFIXES.get(metric.type, '')}"
         if name.startswith(wanted):
             metrics[name] = _metric(metric, name, table)

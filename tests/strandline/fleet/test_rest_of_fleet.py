@@ -58,6 +58,10 @@ def test_the_owner_answers_whichever_server_is_asked(pair: Pair) -> None:
     opened = [len(server.parts.views.open_tables()) for server in pair.servers]
     assert opened == [1, 0]
     with HttpClient(pair.servers[1].port) as client:
+        whole = client.request("GET", "/v2/partitions", {"table": pair.path})
+        tag = {"If-None-Match": whole.headers["etag"]}
+        again = client.request("GET", "/v2/partitions", {"table": pair.path}, tag)
+        assert (whole.status, again.status, again.body) == (200, 304, b"")
         answered = client.request("GET", "/v2/group", {"table": pair.path, "file_id": "none"})
     assert (answered.status, json.loads(answered.body)["code"]) == (404, "group_not_found")
 

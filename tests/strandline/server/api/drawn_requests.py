@@ -73,6 +73,8 @@ OWN_PARAMS: Final = {
     "/marker/": ("markerdirpath", "markername", "basepath"),
     "/partitioner/": ("numbuckets", "partitionpath", "partitionnum"),
     "/instantstate/": ("instantstatedirpath",),
+    "/v2/group": ("table", "partition", "file_id"),
+    "/v2/": ("table", "prefix", "filter", "limit", "cursor"),
 }
 """Part of the path → parameters, of what isn't a route of the view."""
 HEADERS: Final = [
@@ -144,6 +146,15 @@ NUMBERS: Final = [
     "1_0",
     "",
 ]
+FILTERS: Final = [
+    "partition~2024",
+    "bytes>=0",
+    "bytes>=",
+    "=",
+    "," * 20,
+    "partition=%2",
+    "x" * 3000,
+]
 anything = st.one_of(
     st.text(max_size=30).map(lambda text: quote(text, errors="surrogatepass")),
     st.binary(max_size=30).map(quote_from_bytes),
@@ -174,6 +185,13 @@ def values(place: Place) -> dict[str, st.SearchStrategy[str]]:
     names = st.builds(marker_name, st.sampled_from([INSTANT, OLDER]), st.integers(0, 50))
     said: dict[str, st.SearchStrategy[str]] = {
         "basepath": st.sampled_from(place.base_paths),
+        "table": st.sampled_from(place.base_paths),
+        "at": st.sampled_from([INSTANT, OLDER, "9" * 400]),
+        "file_id": st.sampled_from(PARTITIONS),
+        "prefix": st.sampled_from(PARTITIONS),
+        "filter": st.sampled_from(FILTERS),
+        "limit": st.sampled_from(NUMBERS),
+        "cursor": st.sampled_from(["", f"{'a' * 16}.0.0", "9" * 300]),
         "partition": st.sampled_from(PARTITIONS),
         "partitionpath": st.sampled_from(PARTITIONS),
         "partitions": st.sampled_from(JSON_LISTS),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator
+from importlib import import_module
 from typing import Any, Final
 
 import pytest
@@ -26,6 +27,9 @@ from tests.strandline.server.api.drawn_requests import Asked, Live, conversation
 from tests.strandline.server.api.fuzzed_service import Place
 from tests.strandline.server.touched import watched
 from timeline.storage.local import LocalStorage
+
+# Its files are read when ``/v2`` is first asked about a table: here before paths are watched.
+import_module("strandline.table_api.served_table")
 
 
 @pytest.fixture(scope="module")

@@ -70,6 +70,15 @@ def test_details_and_the_archive_equal_the_history(asked: Asked) -> None:
     assert {row["action"] for row in some} == {"clean"}
 
 
+def test_a_lease_is_shown_while_it_is_held(asked: Asked) -> None:
+    table = Table(asked.table("nonpart_cow_v6"))
+    with table.pin() as pinned:
+        (row,) = asked.rows("leases", "nonpart_cow_v6")
+        assert [row] == as_json(table.pins())
+        assert row["id"] == pinned.id
+    assert asked.rows("leases", "nonpart_cow_v6") == []
+
+
 def test_a_groups_life_is_that_of_its_slices(asked: Asked) -> None:
     scenario = "mor_basic_v9"
     slices = asked.rows("slices", scenario, all="true")
