@@ -55,6 +55,12 @@ def test_executor_packages_load_no_driver_library(package: str) -> None:
     assert not loaded & set(DRIVER_LIBRARIES)
 
 
+@pytest.mark.property
+def test_a_drivers_service_loads_libraries_with_the_first_archive_url_or_page() -> None:
+    loaded = modules_after("import strandline.cli.serve")
+    assert not loaded & {"pyarrow", "numpy", "fsspec", "flask"}
+
+
 def test_version_is_that_of_the_distribution() -> None:
     """The distribution's metadata take the version from the package, without importing it."""
     package = importlib.import_module("strandline")

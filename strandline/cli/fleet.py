@@ -58,7 +58,7 @@ from strandline.fleet.records import MOVES, FleetRead, read_fleet, read_moved
 from strandline.fleet.seats import Fleet
 from strandline.fleet.state.base import StateStore
 from strandline.fleet.state.url import StateUrl, open_state
-from strandline.server.api.pages import STATUS
+from strandline.server.api.dispatcher import STATUS
 from strandline.server.http.authorization import read_token_file
 from strandline.server.log_format import escaped
 from strandline.settings.fleet import DEFAULT_GROUP

@@ -13,6 +13,7 @@ import signal
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
@@ -145,6 +146,15 @@ def _allow_files(parts: Parts, options: ServerOptions) -> None:
         parts.limit_table_files(free)
 
 
+def load_ahead() -> None:
+    """Load what the first page or archive needs, so that no request waits for an import.
+
+    A driver's child doesn't: it starts while a write waits for it, and lives as long as its driver.
+    """
+    for name in ("strandline.server.api.pages", "timeline.archive.history_file"):
+        import_module(name)
+
+
 def _run(
     given: Mapping[str, str | tuple[str, ...]],
     settings: ServeSettings,
@@ -155,6 +165,7 @@ def _run(
     export: SpanExport | None,
 ) -> None:
     """Serve until SIGTERM or SIGINT, then end the process."""
+    load_ahead()
     collect_garbage_seldom()
     server: ServiceServer | None = None
     is_stopped = False

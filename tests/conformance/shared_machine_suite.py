@@ -17,6 +17,7 @@ from hypothesis.stateful import precondition, rule, run_state_machine_as_test
 from fsview.local_view import LocalView
 from tests.conformance.shared_place import NewPlace
 from tests.fsview.store.test_stores_machine import StoredMachine, StoredWatcher
+from tests.kit.short_runs import examples
 from tests.kit.tables.model.acting import PARTITIONS
 from tests.kit.tables.model.asking import Watcher
 from timeline.errors import ViewBehindError
@@ -93,7 +94,7 @@ class SharedMachineSuite:
         run_state_machine_as_test(
             machine,
             settings=settings(
-                max_examples=self.examples,
+                max_examples=examples(self.examples),
                 stateful_step_count=40,
                 deadline=None,
                 derandomize=True,

@@ -18,6 +18,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from fsview.store.base import Handle, RecordRows, Store, StoredChunk
 from tests.conformance.store_machine import OpenStore, StoreMachine, content
 from tests.kit.servers.stores import blobs_of
+from tests.kit.short_runs import examples
 from timeline.errors import StoreError
 
 
@@ -228,5 +229,5 @@ class StoreSuite:
         places = (tmp_path / f"example{n}" for n in range(1_000_000))
         run_state_machine_as_test(
             lambda: StoreMachine(open_store, next(places)),
-            settings=settings(max_examples=self.examples, stateful_step_count=self.steps),
+            settings=settings(max_examples=examples(self.examples), stateful_step_count=self.steps),
         )

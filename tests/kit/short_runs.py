@@ -20,6 +20,12 @@ def quick_runs(kept: Collection[Any], values: Iterable[Any]) -> list[Any]:
 def examples(number: int) -> int:
     """Return how many examples of ``number`` are drawn: all in `tox -e all`, else two fifths.
 
-    Not of state machines, nor of what is sent to a server or is damaged: those are as many always.
+    Not of the machines of tables and cleans, nor of what is sent to a server or is damaged: those
+    are as many always.
     """
     return number * settings.default.max_examples // 100
+
+
+def stride(number: int) -> int:
+    """Return the step of a loop over cases that are alike: 1 in `tox -e all`, else ``number``."""
+    return 1 if examples(100) == 100 else number

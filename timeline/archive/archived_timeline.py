@@ -15,9 +15,8 @@ import re
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from timeline.archive.history_file import ArchivedRow
 from timeline.archive.history_folder import manifest_entries, opened, valid_manifest
 from timeline.archive.log_archive import LogArchive
 from timeline.errors import (
@@ -32,12 +31,15 @@ from timeline.storage.base import Storage, checked_path
 from timeline.table.config import TableConfig
 from timeline.timeline import Timeline
 
+if TYPE_CHECKING:
+    from timeline.archive.history_file import ArchivedRow
+
 T = TypeVar("T")
 
 _FILE: Final = re.compile(r"(\d+)_(\d+)_(\d+)\.parquet")
 _ATTEMPTS: Final = 3
 
-_Rows = Mapping[tuple[str, str], ArchivedRow]
+_Rows = Mapping[tuple[str, str], "ArchivedRow"]
 """(requested time, action) → row."""
 
 _CONTENT: Final = ("instantTime", "action", "metadata", "plan")

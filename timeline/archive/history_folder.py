@@ -10,14 +10,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final, TypeVar
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-import pyarrow as pa
-
-from timeline.archive.history_file import HistoryFile
 from timeline.encoding.json_text import loads
 from timeline.errors import CorruptMetadataError, PathNotFoundError, StorageUnavailableError
 from timeline.storage.base import FileKind, Storage
+
+if TYPE_CHECKING:
+    from timeline.archive.history_file import HistoryFile
 
 T = TypeVar("T")
 
@@ -84,10 +85,13 @@ def opened(storage: Storage, folder: str, name: str) -> Iterator[HistoryFile]:
     """
     path = f"{folder}/{name}"
     full = f"{storage.base_path}/{path}"
+    # pyarrow is loaded with the first file: few processes read an archive.
+    arrow: Any = import_module("pyarrow")
+    files: Any = import_module("timeline.archive.history_file")
     try:
         with storage.open_input(path, FileKind.ARCHIVE) as file:
-            yield HistoryFile(file)
-    except (pa.ArrowException, MemoryError, OSError, TypeError, ValueError) as exc:
+            yield files.HistoryFile(file)
+    except (arrow.ArrowException, MemoryError, OSError, TypeError, ValueError) as exc:
         if isinstance(exc, OSError) and exc.errno is not None:
             raise StorageUnavailableError(f"{full}: {exc.strerror or exc}") from exc
         # Arrow reports damaged pages and lengths by the errors of a disk or of full memory.

@@ -24,9 +24,8 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from typing import IO, TYPE_CHECKING, Final
-
-import pyarrow as pa
+from importlib import import_module
+from typing import IO, TYPE_CHECKING, Any, Final
 
 from timeline.errors import RootNotAllowedError, StrandlineError
 from timeline.storage import local_files as files
@@ -45,6 +44,7 @@ from timeline.storage.local_path import PlaceOf, opened_folder_of
 from timeline.storage.table_id import local_path
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from typing_extensions import Buffer
 
 logger = logging.getLogger(__name__)
@@ -181,15 +181,17 @@ class LocalStorage(Storage):
     def open_input(self, path: str, kind: FileKind | None = None) -> pa.NativeFile:
         """Open a file for random access."""
         full = self._full("read", path)
+        # Only here, so that a service or an executor that reads no Parquet never loads it.
+        arrow: Any = import_module("pyarrow")
         with mapped_errors(full):
             handle = self._opened_file(full)
             try:
                 if kind is not None:
                     self.limits.check(kind, full, os.fstat(handle).st_size)
                 if self._place_of is None:
-                    return pa.OSFile(full, "rb")
+                    return arrow.OSFile(full, "rb")
                 # Use the open file: by now the path may lead out of the roots.
-                return pa.PythonFile(os.fdopen(os.dup(handle), "rb"), mode="r")
+                return arrow.PythonFile(os.fdopen(os.dup(handle), "rb"), mode="r")
             finally:
                 os.close(handle)
 

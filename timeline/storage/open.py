@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from importlib import import_module
 from typing import Any, Final
-
-import fsspec
 
 from timeline.errors import ConfigError
 from timeline.storage.base import DEFAULT_LIMITS, ReadLimits, Storage
-from timeline.storage.fsspec_storage import FsspecStorage
 from timeline.storage.local import LocalStorage
 from timeline.storage.table_id import TableId
 
@@ -49,13 +47,16 @@ def open_storage(
     try:
         if TableId.of(base_path).family == "file":
             return LocalStorage(base_path, limits=limits)
-        return FsspecStorage(base_path, storage_options, limits=limits)
+        # fsspec and pyarrow take a tenth of a second, which processes with local tables save.
+        remote: Any = import_module("timeline.storage.fsspec_storage")
+        storage: Storage = remote.FsspecStorage(base_path, storage_options, limits=limits)
     # OSError: Hadoop's native client, which pyarrow loads when it connects.
     except (ValueError, ImportError, OSError) as exc:
         reason = (str(exc).splitlines() or [type(exc).__name__])[0]
         raise ConfigError(
             f"base path {base_path!r} can't be opened: {reason}", hint=_advice(base_path)
         ) from exc
+    return storage
 
 
 def path_text(base_path: object) -> str:
@@ -95,6 +96,7 @@ def require_driver(base_path: str, called: str) -> None:
         ConfigError: fsspec doesn't know the scheme, or the package for it isn't installed.
     """
     scheme = base_path.partition(":")[0].lower()
+    fsspec: Any = import_module("fsspec")
     try:
         fsspec.get_filesystem_class(scheme)
     except (ValueError, ImportError) as exc:

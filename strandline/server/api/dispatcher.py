@@ -91,6 +91,9 @@ T = TypeVar("T")
 
 PAGES: Final = "/v1/strandline/"
 """Prefix of the pages' paths."""
+STATUS: Final = f"{PAGES}status"
+PAGE_ROUTES: Final = frozenset({("GET", STATUS)})
+"""Method and path of every page, known before Flask is loaded."""
 
 
 class Dispatcher:

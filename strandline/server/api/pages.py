@@ -3,9 +3,10 @@
 The status shows ``PAGE`` tables at most; ``?table=`` names the one to begin with. Its figures are
 collected and encoded in slices, with pauses in which the event loop gets the interpreter lock.
 
-Its paths are below ``strandline.server.api.dispatcher.PAGES``. The dispatcher reports its errors
-and compresses its answers; the server admits its requests. The bridge to a WSGI application (PEP
-3333) gives it no body, and holds its whole answer in memory.
+Its paths are ``strandline.server.api.dispatcher.PAGE_ROUTES``. A driver's service loads this module
+with the first request for one, as Flask takes a tenth of the time of a start. The dispatcher
+reports its errors and compresses its answers; the server admits its requests. The bridge to a WSGI
+application (PEP 3333) gives it no body, and holds its whole answer in memory.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from flask import Flask, Response, request
 from werkzeug.exceptions import BadRequest, HTTPException
 
 from fsview.view_manager import TablesStatus
-from strandline.server.api.dispatcher import shown
+from strandline.server.api.dispatcher import STATUS, shown
 from strandline.server.http.reply import JSON, NOT_FOUND, TEXT, Reply, failure
 from strandline.server.http.request import Request
 from timeline.encoding.json_text import dumps
@@ -74,7 +75,6 @@ def _environ(request: Request) -> dict[str, Any]:
     return environ
 
 
-STATUS: Final = "/v1/strandline/status"
 _NUMBER: Final = re.compile("[0-9]{1,3}|1000")
 
 
@@ -136,9 +136,3 @@ def _status_body(
 
 def _response(reply: Reply) -> Response:
     return Response(reply.body, reply.status, reply.headers, content_type=reply.content_type)
-
-
-def page_routes(app: Flask) -> frozenset[tuple[str, str]]:
-    """Return method and path of every page."""
-    rules = app.url_map.iter_rules()
-    return frozenset(("GET", rule.rule) for rule in rules)

@@ -12,8 +12,9 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from http import HTTPStatus
+from importlib import import_module
 from itertools import chain
 from typing import Any, Final
 
@@ -26,13 +27,12 @@ from fsview.wire.routes import ROUTES
 from strandline.fleet.copies import Copies
 from strandline.fleet.current import CurrentFleet
 from strandline.fleet.forward import Forwarder
-from strandline.server.api.dispatcher import Dispatcher, greeting
+from strandline.server.api.dispatcher import PAGE_ROUTES, Dispatcher, Handler, greeting
 from strandline.server.api.forwarding import Forwarding
 from strandline.server.api.instant_states import InstantStates
 from strandline.server.api.late_answers import LateAnswers
 from strandline.server.api.marker_creation import MarkerCreation
 from strandline.server.api.metrics import Scrape, metrics_handler
-from strandline.server.api.pages import create_pages, page_routes, reply_of
 from strandline.server.api.readiness import RETRY_S, Readiness, ServiceChecks
 from strandline.server.api.remote_partitioner import MOST_BYTES, RemotePartitioner
 from strandline.server.api.routes import (
@@ -173,7 +173,6 @@ class Parts:
         self.answers = Answers(self.views, self.metrics, gzip=options.gzip)
         self._called: dict[TableView, Counter[CounterKey]] = {}
         self.instant_states = InstantStates(self.views.storage_of)
-        pages = create_pages(self.status_of)
         self._creation = creation = MarkerCreation(self.markers)
         self.late_answers = LateAnswers()
         self._forwarder = forwarder
@@ -211,12 +210,12 @@ class Parts:
                 *(() if forwarder is None else fleet_rows(self.views)),
                 ("GET", METRICS_PATH, metrics_handler(self.scrape)),
             ),
-            partial(reply_of, pages),
+            _pages(self.status_of),
             self.late_answers,
             gzip=options.gzip,
             rest=self.rest.answer,
         )
-        self.routes = self.dispatcher.routes | page_routes(pages) | self.rest.routes
+        self.routes = self.dispatcher.routes | PAGE_ROUTES | self.rest.routes
         paths = {path.rstrip("/") or path for _, path in self.routes}
         self.refusals = Refusals(self._clock, paths, self._count_refusal)
         named = {route.path.rstrip("/"): route.name for route in ROUTES}
@@ -542,6 +541,17 @@ class Parts:
             labels = {"table": str(table.table_id), "route": route, "way": "ready"}
             self.metrics.add(REQUESTS, count, **labels)
         self._counted = counted
+
+
+def _pages(status: Callable[[str, int], tuple[Mapping[str, Any], TablesStatus]]) -> Handler:
+    """Return the handler of the pages, which loads Flask unless it is loaded already."""
+
+    @cache
+    def answer() -> Handler:
+        pages: Any = import_module("strandline.server.api.pages")
+        return partial(pages.reply_of, pages.create_pages(status))
+
+    return lambda request: answer()(request)
 
 
 def _calls_of(table: TableView) -> Counter[CounterKey]:

@@ -8,6 +8,7 @@ from hypothesis.stateful import invariant
 
 from tests.fsview.load.wide_table import listed, read, sizes
 from tests.fsview.sync import test_machine
+from tests.kit.short_runs import examples
 
 
 class BootstrapMachine(test_machine.TableMachine):
@@ -42,7 +43,7 @@ class BootstrapMachine(test_machine.TableMachine):
 @pytest.mark.property
 class TestBootstrap(BootstrapMachine.TestCase):
     settings = settings(
-        max_examples=100,
+        max_examples=examples(100),
         stateful_step_count=25,
         deadline=None,
         derandomize=True,  # the same everywhere: what is found at random is kept as a case

@@ -63,8 +63,8 @@ def memory_grown() -> Iterator[list[int]]:
     ("instants", "partitions", "one_sync", "is_asked"),
     [
         (10, 5, False, False),
-        (300, 5, False, True),
-        (300, 5, True, False),
+        (100, 5, False, True),
+        (100, 5, True, False),
         (10, 600, False, False),
     ],
 )

@@ -21,6 +21,7 @@ from fsview.local_view import LocalView
 from fsview.store.stores import KINDS
 from tests.fsview.sync.test_machine import PARTITIONS, TableMachine
 from tests.kit.servers.stores import OTHER_KINDS, Restarted
+from tests.kit.short_runs import examples
 from tests.kit.tables.model.asking import Watcher, questions, shape
 from tests.kit.tables.model.clouds import may_show_in_flight, without
 from tests.kit.tables.model.table import ModelTable
@@ -176,7 +177,7 @@ def test_every_store_is_memory(kind: str) -> None:
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=25,
+            max_examples=examples(25),
             stateful_step_count=30,
             deadline=None,
             derandomize=True,

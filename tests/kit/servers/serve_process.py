@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import http.client
 import json
+import logging
 import os
 import re
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+from click.testing import CliRunner, Result
+
+from strandline.__main__ import main
 from tests.kit.concurrency.patience import PATIENCE_S
 
 REPOSITORY = Path(__file__).parents[3]
@@ -22,6 +27,28 @@ def environment() -> dict[str, str]:
     """Return this process's environment without Strandline's settings."""
     kept = {name: text for name, text in os.environ.items() if not name.startswith("STRANDLINE_")}
     return {**kept, "PYTHONPATH": str(REPOSITORY)}
+
+
+def run_here(*arguments: str) -> Result:
+    """Run the command in this process; for what is refused before anything is served."""
+    with own_logging():
+        ours = {name: None for name in os.environ if name.startswith("STRANDLINE_")}
+        return CliRunner().invoke(main, ["serve", *arguments], env=ours, prog_name="strandline")
+
+
+@contextmanager
+def own_logging() -> Iterator[None]:
+    """Restore what the command sets for its process: the root logger and the hooks."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    hooks = sys.excepthook, threading.excepthook, sys.unraisablehook
+    try:
+        yield
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)
+        sys.excepthook, threading.excepthook, sys.unraisablehook = hooks
+        logging.captureWarnings(False)
 
 
 class ServeProcess:

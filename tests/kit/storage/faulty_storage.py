@@ -25,6 +25,7 @@ from enum import Enum
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, cast
 
+from tests.kit.short_runs import stride
 from timeline.errors import AlreadyExistsError, StorageUnavailableError
 from timeline.storage.base import FileInfo, FileKind, ReadLimits, Storage, StorageCalls
 
@@ -371,3 +372,17 @@ def distinct_calls(log: Sequence[tuple[str, str]], effect: Effect) -> Iterator[i
         if effect is Effect.CRASH_AFTER and at != len(log):
             continue
         yield from numbers
+
+
+def calls_in_turns(log: Sequence[tuple[str, str]], effect: Effect, first: int) -> list[int]:
+    """Return those of ``distinct_calls`` that are tried on every change.
+
+    A call that changes something fails before its effect or after it, in turns; which comes first
+    depends on whether ``first`` is odd. `tox -e all` tries both at each call.
+    """
+    calls = list(distinct_calls(log, effect))
+    if effect not in (Effect.ERROR_BEFORE, Effect.ERROR_AFTER):
+        return calls
+    changes, step = list(distinct_calls(log, Effect.ERROR_AFTER)), stride(2)
+    left_out = {*changes} - {*changes[(first + (effect is Effect.ERROR_AFTER)) % step :: step]}
+    return [call for call in calls if call not in left_out]

@@ -348,3 +348,12 @@ def _without_durations(told: Any) -> Any:
     if isinstance(told, dict):
         return {k: _without_durations(v) for k, v in told.items() if k not in _DURATIONS}
     return [*map(_without_durations, told)] if isinstance(told, list) else told
+
+
+def contents(folder: Path) -> dict[str, tuple[bytes, int]]:
+    """Return path → content and modification time of all files."""
+    return {
+        str(path.relative_to(folder)): (path.read_bytes(), path.stat().st_mtime_ns)
+        for path in folder.rglob("*")
+        if path.is_file()
+    }

@@ -13,6 +13,7 @@ from strandline import Table
 from strandline.__main__ import main
 from strandline.table_services.clean.policy import POLICIES
 from tests.kit.tables import golden
+from tests.kit.tables.reader import contents
 
 
 def told(*arguments: object) -> Any:
@@ -20,15 +21,6 @@ def told(*arguments: object) -> Any:
     done = CliRunner().invoke(main, [*map(str, arguments), "--output", "json"])
     assert done.exit_code == 0, done.stderr
     return json.loads(done.stdout)
-
-
-def contents(folder: Path) -> dict[str, tuple[bytes, int]]:
-    """Return path → content and modification time of all files."""
-    return {
-        str(path.relative_to(folder)): (path.read_bytes(), path.stat().st_mtime_ns)
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
 
 
 @pytest.mark.parametrize("scenario", golden.scenarios())

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
@@ -16,7 +14,7 @@ from executor_proxy.seat_ring import Layout, Seat, owners
 from tests.kit.concurrency.patience import PATIENCE_S, pause
 from tests.kit.servers.free_port import free_port
 from tests.kit.servers.live_service import Answered, HttpClient
-from tests.kit.servers.serve_process import ServeProcess, environment
+from tests.kit.servers.serve_process import ServeProcess, run_here
 from timeline.storage.table_id import TableId
 
 DEAD_S: Final = 5.0
@@ -159,13 +157,6 @@ def check_a_fleet_of_servers(folder: Path, state: str) -> None:
 def refused(root: Path | None, *options: str) -> tuple[int, str]:
     """Return the exit code and the message of a server that doesn't serve."""
     roots = () if root is None else ("--root", str(root))
-    ended = subprocess.run(
-        [sys.executable, "-m", "strandline", "serve", *roots, "--port", "0", *options],
-        capture_output=True,
-        text=True,
-        env=environment(),
-        timeout=PATIENCE_S,
-        check=False,
-    )
+    ended = run_here(*roots, "--port", "0", *options)
     assert ended.stderr.count("Error: ") == 1, ended.stderr
-    return ended.returncode, ended.stderr.partition("Error: ")[2]
+    return ended.exit_code, ended.stderr.partition("Error: ")[2]

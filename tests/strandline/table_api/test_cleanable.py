@@ -10,6 +10,7 @@ from strandline import Table
 from strandline.table_services.clean.policy import POLICIES
 from tests.kit.storage.hooked_storage import HookedStorage
 from tests.kit.tables import golden
+from tests.kit.tables.reader import contents
 from tests.strandline.write.tables import client
 from tests.strandline.write.tables import row as row_of
 from tests.strandline.write.tables import table as table_of
@@ -17,15 +18,6 @@ from timeline.errors import ConfigError, InputError
 from timeline.instant import CLEAN
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import CleanerPlan, CleanMetadata
-
-
-def contents(folder: Path) -> dict[str, tuple[bytes, int]]:
-    """Return path → content and modification time of all files."""
-    return {
-        str(path.relative_to(folder)): (path.read_bytes(), path.stat().st_mtime_ns)
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
 
 
 @pytest.mark.parametrize("scenario", golden.scenarios())

@@ -159,10 +159,10 @@ class Watcher:
         )
 
 
-def said(view: LocalView, partition: str, as_of: str) -> dict[str, Any]:
-    """Return a view's answers by question, ``None`` for a refusal."""
+def said(view: LocalView, partition: str, as_of: str, which: slice = slice(None)) -> dict[str, Any]:
+    """Return a view's answers by question, of all or of some; ``None`` for a refusal."""
     answers: dict[str, Any] = {}
-    for name, arguments in questions(as_of):
+    for name, arguments in questions(as_of)[which]:
         asked = f"{name}{arguments} of {partition}"
         try:
             answers[asked] = shape(getattr(view, name)(partition, *arguments))

@@ -17,7 +17,7 @@ from strandline.records.commit_history import CommitHistory
 from strandline.records.meta_fields import with_meta_fields
 from strandline.records.schema.avro_schema import avro_to_arrow
 from tests.kit.formats.log_files import delete_block, parquet_block
-from tests.kit.short_runs import quick_runs
+from tests.kit.short_runs import quick_runs, stride
 from tests.kit.tables import golden
 from tests.strandline.read.logs.log_table import BASE, based, block_of, read, row, values
 from timeline.encoding.log_block import AVRO_DATA, DELETE, PARQUET_DATA, LogBlock, scan_blocks
@@ -83,12 +83,17 @@ VERSION_AND_KIND = 14
 
 
 def damaged(version):
-    """Yield a table's storage with each byte of its log's header, and of its ends, changed."""
+    """Yield a table's storage with each byte of its log's header, and of its ends, changed.
+
+    On every change each byte is changed to half of the values, the next one to the other half.
+    """
     table = based(version)
     log = table.log(lambda time: block_of(time, row("a", 2, "new")) + delete_block(time, []))
     schema = log.data.index(b'{"type"')
     places = [*range(schema + 9), *range(log.data.index(b"\0\0\0\3", schema), len(log.data))]
-    for place, noise in itertools.product(places, NOISE):
+    for place, (number, noise) in itertools.product(places, enumerate(NOISE)):
+        if (place + number) % stride(2):
+            continue
         data = log.data[:place] + noise + log.data[place + len(noise) :]
         if data != log.data:
             table.storage.replace(log.path, data)
@@ -111,7 +116,7 @@ def test_every_byte_of_a_header_and_of_the_content(version):
         refused += 1
         assert path in error
         assert "at offset " in error
-    assert refused > 500
+    assert refused > 500 // stride(2)
 
 
 @pytest.mark.parametrize("version", [6, 8, 9])

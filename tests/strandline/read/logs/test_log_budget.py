@@ -21,6 +21,7 @@ from strandline.read.logs.spool import Spool
 from strandline.read.logs.temp_file import BUDGET_BYTES, LogBudget
 from strandline.records.meta_fields import META_FIELDS, with_meta_fields
 from tests.kit.formats.log_files import delete_block, parquet_block
+from tests.kit.short_runs import examples
 from tests.kit.tables import golden
 from tests.strandline.read.logs.log_table import (
     SCHEMA,
@@ -55,7 +56,7 @@ def test_rows_of_recorded_tables_are_equal(scenario, tmp_path_factory):
     own = pa.schema([column for column in full if column.name not in META_FIELDS])
     columns = st.lists(st.sampled_from(full.names), min_size=1, unique=True)
 
-    @settings(max_examples=12)
+    @settings(max_examples=examples(12))
     @given(st.none() | columns, BUDGETS)
     def drawn(names, budget):
         expected, _ = read(storage, own, names)

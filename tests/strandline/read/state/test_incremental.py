@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 import pytest
 
 from strandline import Table
+from tests.kit.short_runs import stride
 from tests.kit.tables import golden
 from tests.strandline.read.logs.log_table import SCHEMA, VERSIONS, LogTable, block_of, row
 from tests.strandline.read.state.test_earlier_instants import AT, STOPPED, texts
@@ -60,7 +61,7 @@ def test_each_range_has_the_rows_of_its_commits(scenario, instant, tmp_path):
         {name: then[name] for name in shown} for then in truth
     ]
     assert table.incremental("000", until).count() == len(truth)
-    for since, _, _ in writes:
+    for since, _, _ in writes[:: stride(2)]:
         if since > until:
             continue
         if since < archived:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from strandline import Table
 from tests.kit.concurrency.manual_clock import ManualClock
+from tests.kit.short_runs import examples
 from tests.strandline.write.tables import client, row, table
 
 OPERATIONS = st.tuples(
@@ -38,7 +39,7 @@ def after(rows: Rows, operation: str, keys: list[tuple[str, str]], number: int) 
 
 
 @pytest.mark.parametrize("version", [6, 8, 9])
-@settings(max_examples=10)
+@settings(max_examples=examples(10))
 @given(st.lists(OPERATIONS, min_size=1, max_size=6))
 def test_each_range_is_that_of_a_model(version, operations):
     clock = ManualClock(1_700_000_000_000)

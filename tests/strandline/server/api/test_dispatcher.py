@@ -13,7 +13,7 @@ import pytest
 from fsview.wire.column_form import COLUMNS
 from fsview.wire.marker_form import CREATE_MARKER
 from fsview.wire.routes import ROUTES
-from strandline.server.api.pages import STATUS
+from strandline.server.api.dispatcher import STATUS
 from strandline.server.http.reply import accepted, pretty
 from strandline.server.http.server import ServiceServer
 from strandline.server.process.composition_root import Parts

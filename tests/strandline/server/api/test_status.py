@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from strandline.server.api.pages import STATUS
+from strandline.server.api.dispatcher import PAGE_ROUTES, STATUS
+from strandline.server.api.pages import create_pages
 from strandline.server.http.reply import pretty
 from strandline.server.process.composition_root import Parts
 from tests.kit.servers.live_service import AppClient, parts_of
@@ -89,6 +90,12 @@ def test_a_page_begins_with_the_table_named_in_any_spelling_or_the_next(parts: P
     assert next(iter(page(parts, table="/lake/t000x")["tables"])) == "file:///lake/t001"
     assert page(parts, table="/zoo")["tables"] == {}
     assert page(parts, tables="0")["tables"] == {}
+
+
+def test_the_dispatcher_names_every_page(parts: Parts) -> None:
+    """They are routes before Flask is loaded."""
+    pages = create_pages(parts.status_of)
+    assert {("GET", rule.rule) for rule in pages.url_map.iter_rules()} == PAGE_ROUTES
 
 
 @pytest.mark.parametrize("many", ["-1", "1001", "x", "", "9" * 5000])

@@ -18,15 +18,15 @@ from strandline.server.http.server import ServiceServer
 from tests.kit.servers.live_service import TOKEN, serving
 from tests.kit.tables.small_table import SmallTable
 
-PARTITIONS: Final = [f"p={number:04d}" for number in range(1000)]
+PARTITIONS: Final = [f"p={number:04d}" for number in range(400)]
 COMMITS: Final = 100
 NOW: Final = "99991231235959999"
-TOUCHED: Final = 10
+TOUCHED: Final = 4
 """Partitions that a commit writes to; each commit to others, until all have been written to."""
 
 
 class Pinned:
-    """A table of a thousand partitions, a service that holds it, and a client from before."""
+    """A table of many partitions, a service that holds it, and a client from before."""
 
     def __init__(self, server: ServiceServer, table: SmallTable) -> None:
         self.session = HttpSession(server.url, TOKEN)

@@ -11,14 +11,14 @@ import json
 import sys
 from pathlib import Path
 
-import strandline.cli.serve  # what the command has loaded before it serves
+from strandline.cli.serve import load_ahead
 from tests.kit.servers.live_service import HttpClient, serving
 
 VIEW = "/v1/hoodie/view"
 
 
 def main(base: Path, after: Path) -> None:
-    assert strandline.cli.serve
+    load_ahead()  # as the command does before it serves
     asked = {"basepath": str(base), "refreshoff": "true"}
     partition = {"partition": "2024-01-01"}
     with serving(str(base), token=None) as server, HttpClient(server.port, None) as client:

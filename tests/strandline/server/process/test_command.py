@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import logging
 import re
 import signal
 import subprocess
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from executor_proxy.http import HttpSession
 from strandline.__main__ import main
@@ -28,30 +27,11 @@ from strandline.settings.setting import REFUSAL_CHARACTERS
 from strandline.settings.sources import ServeSettings
 from tests.kit.concurrency.patience import PATIENCE_S, pause
 from tests.kit.servers.serve_process import environment
+from tests.kit.servers.serve_process import run_here as run
 from tests.kit.tables import golden
 from timeline.errors import StrandlineError
 
 LAST_INSTANT = "/v1/hoodie/view/timeline/instant/last"
-
-
-def run(*arguments: str) -> Result:
-    with own_logging():
-        return CliRunner().invoke(main, ["serve", *arguments], prog_name="strandline")
-
-
-@contextmanager
-def own_logging() -> Iterator[None]:
-    """Restore what the command sets for its process: the root logger and the hooks."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    hooks = sys.excepthook, threading.excepthook, sys.unraisablehook
-    try:
-        yield
-    finally:
-        root.handlers[:] = handlers
-        root.setLevel(level)
-        sys.excepthook, threading.excepthook, sys.unraisablehook = hooks
-        logging.captureWarnings(False)
 
 
 BAD_USAGE = [

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
+
 from fsview.local_view import LocalView
 from fsview.table_view import TableView
 from strandline.table_services.clean.policy import CleanSettings
 from strandline.table_services.clean.run import Cleaner
+from tests.kit.storage.faulty_storage import Crash, Fault, FaultyStorage
 from tests.kit.tables.small_table import SmallTable
+from timeline.errors import StrandlineError
 from timeline.instant import CLEAN, Instant, State
+from timeline.meta_client import TableMetaClient
 
 A, B = ("p=1", "a-0"), ("p=2", "b-0")
 """Two file groups, each by its partition and id."""
@@ -38,3 +44,17 @@ class Subject:
 
 def cleans(table: SmallTable, state: State = State.COMPLETED) -> list[Instant]:
     return [i for i in table.meta.active_timeline() if i.action == CLEAN and i.state is state]
+
+
+def faulty_clean(
+    table: SmallTable, faults: Sequence[Fault], settings: CleanSettings, loaded: Sequence[str] = ()
+) -> FaultyStorage:
+    """Clean with a loaded view; only the cleaner's own calls go wrong, and all faults happen."""
+    view = LocalView.newest(TableView(table.storage))
+    view.load_partitions(loaded)
+    storage = FaultyStorage(table.storage, faults)
+    meta = TableMetaClient(storage, table.meta.config)
+    with suppress(*((Crash, StrandlineError) if faults else ())):
+        Cleaner(meta, view, table.times, settings).run()
+    assert all(fault.at <= len(storage.log) for fault in faults)
+    return storage

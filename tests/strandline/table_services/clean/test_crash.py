@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-from functools import cache
+from functools import cache, partial
 from itertools import product
 
 import pytest
 
-from fsview.local_view import LocalView
-from fsview.table_view import TableView
 from strandline.table_services.clean.policy import CleanSettings
-from strandline.table_services.clean.run import Cleaner
-from tests.kit.storage.faulty_storage import Crash, Effect, Fault, FaultyStorage, distinct_calls
+from tests.kit.storage.faulty_storage import Effect, Fault, distinct_calls
 from tests.kit.storage.memory_storage import MemoryStorage
 from tests.kit.tables.small_table import SmallTable
-from timeline.errors import StrandlineError
+from tests.strandline.table_services.clean.subject import faulty_clean
 from timeline.instant import CLEAN
-from timeline.meta_client import TableMetaClient
 
 A, B = ("p=1", "a-0"), ("p=2", "b-0")
 SETTINGS = CleanSettings(retained=2, parallelism=1)
@@ -36,18 +31,7 @@ def _made(version: int) -> SmallTable:
     return table
 
 
-def clean(table: SmallTable, faults: list[Fault]) -> FaultyStorage:
-    """Clean with a loaded view; only the cleaner's own calls go wrong, and all faults happen."""
-    view = LocalView.newest(TableView(table.storage))
-    view.load_partitions(["p=1", "p=2"])
-    storage = FaultyStorage(table.storage, faults)
-    meta = TableMetaClient(storage, table.meta.config)
-    with contextlib.suppress(*((Crash, StrandlineError) if faults else ())):
-        Cleaner(meta, view, table.times, SETTINGS).run()
-    assert all(fault.at <= len(storage.log) for fault in faults)
-    return storage
-
-
+clean = partial(faulty_clean, settings=SETTINGS, loaded=["p=1", "p=2"])
 LOG = clean(prepared(9), []).log
 FAULTS = [(at, effect) for effect in Effect for at in distinct_calls(LOG, effect)]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 
 import pytest
 from hypothesis import given, settings
@@ -24,10 +24,10 @@ from strandline.table_services.clean.policy import (
 )
 from strandline.table_services.clean.run import Cleaner
 from tests.kit.short_runs import examples
-from tests.kit.storage.faulty_storage import Crash, Effect, Fault, FaultyStorage, distinct_calls
+from tests.kit.storage.faulty_storage import Effect, Fault, distinct_calls
 from tests.kit.storage.memory_storage import MemoryStorage
 from tests.kit.tables.small_table import SmallTable
-from tests.strandline.table_services.clean.subject import Subject, cleans
+from tests.strandline.table_services.clean.subject import Subject, cleans, faulty_clean
 from timeline.errors import (
     CorruptMetadataError,
     LockError,
@@ -35,7 +35,6 @@ from timeline.errors import (
     StrandlineError,
 )
 from timeline.instant import CLEAN, ROLLBACK, Instant
-from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import InstantInfo, RollbackMetadata, RollbackPlan
 
 GROUPS = [(f"p={n}", f"f{n}-0") for n in range(7)]
@@ -431,16 +430,7 @@ def _made(version: int) -> SmallTable:
     return table
 
 
-def clean(table: SmallTable, faults: list[Fault]) -> FaultyStorage:
-    view = LocalView.newest(TableView(table.storage))
-    storage = FaultyStorage(table.storage, faults)
-    meta = TableMetaClient(storage, table.meta.config)
-    with contextlib.suppress(*((Crash, StrandlineError) if faults else ())):
-        Cleaner(meta, view, table.times, LIMITED).run()
-    assert all(fault.at <= len(storage.log) for fault in faults)
-    return storage
-
-
+clean = partial(faulty_clean, settings=LIMITED)
 LOG = clean(prepared(9), []).log
 FAULTS = [(at, effect) for effect in Effect for at in distinct_calls(LOG, effect)]
 

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from strandline.commit.lock.base import TableLock
 from tests.kit.concurrency.interleaving import Interleaving, TurnLock
 from tests.kit.concurrency.manual_clock import LaterClock
+from tests.kit.short_runs import examples
 from tests.kit.storage.memory_storage import MemoryStorage
 from tests.kit.tables import reader
 from tests.strandline.write.tables import client, row, table
@@ -132,7 +133,7 @@ def test_every_schedule_of_two_turns(table_files, locked):
     assert rolled_back > 100
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @example(schedule=[1, 1, 7, 7, 12, 6], locked=False)  # a heartbeat was deleted before its inflight
 @given(schedule=st.lists(st.integers(1, 12), min_size=2, max_size=12), locked=st.booleans())
 def test_schedules_of_many_turns(table_files, schedule, locked):

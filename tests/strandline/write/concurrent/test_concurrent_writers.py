@@ -7,6 +7,7 @@ waits or is refused, and both repeat what was refused.
 from __future__ import annotations
 
 import json
+from itertools import product
 
 import pytest
 
@@ -36,9 +37,15 @@ def started(base, name, options):
     return Forked(concurrent_writer.main, str(base), name, str(ROUNDS), json.dumps(options))
 
 
-@pytest.mark.parametrize("version", [6, 9])
-@pytest.mark.parametrize("clean", [False, True], ids=["", "clean"])
-@pytest.mark.parametrize("lock", [LOCKED, {}], ids=["lock", "no lock"])
+def cases():
+    """Yield version, whether to clean, and lock; on every change each pair of these."""
+    for number, (version, clean, lock) in enumerate(product((6, 9), (False, True), (LOCKED, {}))):
+        marks = () if number.bit_count() % 2 else pytest.mark.product
+        names = [f"{version}", *["clean"] * clean, "lock" if lock else "no lock"]
+        yield pytest.param(version, clean, lock, marks=marks, id="-".join(names))
+
+
+@pytest.mark.parametrize(("version", "clean", "lock"), [*cases()])
 def test_disjoint_inserts_and_a_shared_update(tmp_path, version, clean, lock):
     base = tmp_path / "t"
     options = {**lock, "write__table__version": version}

@@ -1,7 +1,8 @@
 """Every storage call of every operation fails, or the process dies there: readers see the rows as
 before or as after, and the client is told which.
 
-Each scenario is run once to learn its storage calls, then once for every call and way to fail.
+Each scenario is run once to learn its storage calls, then once for every call and way to fail; on
+every change, of the two errors at a call that changes something one.
 After the fault a naive reader (``tests.kit.tables.reader``) sees the rows that the client's error
 promises. Then the client does what its error says, an insert is repeated only if it hasn't
 happened, and the table ends as after one operation, without leftovers. Many faults leave the same
@@ -25,7 +26,7 @@ import pytest
 
 from strandline.write.engine.local import LocalEngine
 from tests.kit.concurrency.manual_clock import LaterClock
-from tests.kit.storage.faulty_storage import Effect, Fault, FaultyStorage, distinct_calls
+from tests.kit.storage.faulty_storage import Effect, Fault, FaultyStorage, calls_in_turns
 from tests.kit.tables import reader
 from tests.strandline.write.faults.fault_scenarios import (
     CRASHES,
@@ -168,7 +169,7 @@ def outlived(prepared: Prepared, effect: Effect, calls: list[int]) -> Iterator[A
 @pytest.mark.parametrize(("prepared", "effect"), FAULTS, indirect=["prepared"])
 def test_readers_see_before_or_after_and_the_next_write_repairs(prepared, effect):
     scenario = prepared.scenario
-    calls = list(distinct_calls(prepared.log, effect))
+    calls = calls_in_turns(prepared.log, effect, [*SCENARIOS.values()].index(scenario))
     assert calls
     base = prepared.base
     # A service remembers what happened until the crash, and threads make their calls in any order.

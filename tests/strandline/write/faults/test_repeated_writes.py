@@ -17,7 +17,7 @@ import pytest
 
 from strandline.commit.others_heartbeats import announcement_path, heartbeat_path
 from strandline.write.engine.local import LocalEngine
-from tests.kit.storage.faulty_storage import Effect, Fault, FaultyStorage, distinct_calls
+from tests.kit.storage.faulty_storage import Effect, Fault, FaultyStorage, calls_in_turns
 from tests.kit.storage.full_disk import file_size_limit
 from tests.kit.storage.hooked_storage import HookedStorage
 from tests.kit.tables import reader
@@ -124,7 +124,7 @@ def leftovers(place: Place, storage: Storage) -> list[str]:
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_a_write_is_repeated_after_any_failed_call(place, operation, effect):
     log, rows = learned(place, operation)
-    calls = list(distinct_calls(log, effect))
+    calls = calls_in_turns(log, effect, [*OPERATIONS].index(operation))
     assert calls
     for at in calls:
         storage = place.copy()

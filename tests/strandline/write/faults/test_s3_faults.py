@@ -20,6 +20,7 @@ import pytest
 from strandline.records.meta_fields import IS_DELETED
 from tests.kit.concurrency.manual_clock import LaterClock
 from tests.kit.servers.s3_server import S3Server, s3_server
+from tests.kit.short_runs import stride
 from tests.kit.storage.s3_faults import Request, RequestEffect
 from tests.kit.tables import reader
 from tests.strandline.write.faults.fault_scenarios import (
@@ -99,6 +100,8 @@ SHORT = {
     "insert after a failed write": (RequestEffect.GONE_BEFORE,),
 }
 """What runs on every change; `tox -e all` adds the other effects."""
+TAKE_TURNS = (RequestEffect.ERROR_AFTER, RequestEffect.CUT_AFTER)
+"""A request whose answer is lost is answered by an error or not at all; `tox -e all` tries both."""
 OFTEN = (RequestEffect.ERROR_AFTER, RequestEffect.CUT_AFTER, RequestEffect.GONE_BEFORE)
 
 
@@ -123,6 +126,9 @@ class Prepared:
     def calls(self, effect: RequestEffect) -> list[int]:
         """Return the numbers, from 1, of the requests that an effect is tried on."""
         changing = [n for n, request in enumerate(self.log, 1) if request.method in CHANGES]
+        if effect in TAKE_TURNS:
+            step = stride(2)
+            return changing[TAKE_TURNS.index(effect) % step :: step]
         if effect in ON_CHANGES:
             return changing
         if effect is RequestEffect.GONE_AFTER:
