@@ -25,6 +25,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "fleet": "Show or simulate a fleet of servers; change what its servers share.",
     "pins": "Show the leases by which readers hold files of a table, or revoke them.",
     "serve": "Serve the tables below the given roots until SIGTERM or SIGINT.",
+    "top": "Show what a running service does: requests, latencies, refusals, memory, tables.",
     "why": "Show why a file of a table is still there, or gone.",
 }
 """Name → the first line of its help."""

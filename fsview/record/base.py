@@ -46,6 +46,25 @@ class Recorded:
     outdated: frozenset[tuple[str, str]]
 
 
+@dataclass(frozen=True, slots=True)
+class Saving:
+    """What is to be recorded.
+
+    Attributes:
+        snapshot: The newest.
+        touched: The partitions that differ from the snapshot recorded before; ``None``: all.
+        unfinished: As of ``Record`` from now on.
+        also: Versions of other snapshots whose chunks are kept, too.
+        news: What other servers need beside the rows that change; ``None``: all rows.
+    """
+
+    snapshot: Snapshot
+    touched: Collection[str] | None
+    unfinished: Unfinished
+    also: Iterable[PartitionVersion] = ()
+    news: Sequence[JournalEntry] | None = ()
+
+
 class Record(ABC):
     """The record of one table; not thread-safe.
 
@@ -89,26 +108,13 @@ class Record(ABC):
         """
 
     @abstractmethod
-    def save(
-        self,
-        snapshot: Snapshot,
-        touched: Collection[str] | None,
-        unfinished: Unfinished,
-        also: Iterable[PartitionVersion] = (),
-        news: Sequence[JournalEntry] | None = (),
-        *,
-        alone: bool = False,
-    ) -> None:
+    def save(self, saving: Saving, *, alone: bool = False) -> None:
         """Record a snapshot, and keep its new chunks.
 
         If a store that lasts fails, only memory has it until the next save.
 
         Args:
-            snapshot: The newest.
-            touched: The partitions that differ from the snapshot recorded before; ``None``: all.
-            unfinished: As the attribute is from now on.
-            also: Versions of other snapshots whose chunks are kept, too.
-            news: What other servers need beside the rows that change; ``None``: all rows.
+            saving: The snapshot, and what is new in it.
             alone: Whether to record nothing for now, if others are there.
 
         Raises:
@@ -266,15 +272,6 @@ class NoRecord(Record):
     def keep(self, *versions: PartitionVersion) -> None:
         """See ``Record``."""
 
-    def save(
-        self,
-        snapshot: Snapshot,
-        touched: Collection[str] | None,
-        unfinished: Unfinished,
-        also: Iterable[PartitionVersion] = (),
-        news: Sequence[JournalEntry] | None = (),
-        *,
-        alone: bool = False,
-    ) -> None:
+    def save(self, saving: Saving, *, alone: bool = False) -> None:
         """See ``Record``."""
-        self.unfinished = unfinished
+        self.unfinished = saving.unfinished

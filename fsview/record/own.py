@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from fsview.files.partition import Chunk, PartitionVersion
-from fsview.record.base import Record, Recorded, Unfinished
+from fsview.record.base import Record, Recorded, Saving
 from fsview.record.rows import (
     PARTITION,
     SNAPSHOT,
@@ -90,21 +90,12 @@ class OwnRecord(Record):
         blobs = [Blob(chunk.read(), PARTITION + near) for chunk, near in loose.values()]
         move([chunk for chunk, _ in loose.values()], self._spare.commit(blobs))
 
-    def save(
-        self,
-        snapshot: Snapshot,
-        touched: Collection[str] | None,
-        unfinished: Unfinished,
-        also: Iterable[PartitionVersion] = (),
-        news: Sequence[JournalEntry] | None = (),
-        *,
-        alone: bool = False,
-    ) -> None:
+    def save(self, saving: Saving, *, alone: bool = False) -> None:
         """See ``Record``."""
-        lack, why = self.status.lack(touched, news), None
+        lack, why = self.status.lack(saving.touched, saving.news), None
         if not alone:
             try:
-                self._write(snapshot, lack, unfinished, also)
+                self._write(saving, lack)
             except StoreBehindError:
                 raise
             except StoreError as exc:
@@ -116,12 +107,12 @@ class OwnRecord(Record):
                 self.told_no_failure()
                 return
         # Before anything changes, as memory may have no room.
-        versions = snapshot.files.versions
-        names = versions if touched is None else touched
-        self._hold((*(versions[p] for p in names if p in versions), *also))
+        versions = saving.snapshot.files.versions
+        names = versions if saving.touched is None else saving.touched
+        self._hold((*(versions[p] for p in names if p in versions), *saving.also))
         # Set before chunks that rows name can be forgotten.
         self.status = self.status.kept_in_memory(lack)
-        self.unfinished = unfinished
+        self.unfinished = saving.unfinished
         if why is not None:
             self.warn(why)
             self._distrust_lost(why)
@@ -134,15 +125,9 @@ class OwnRecord(Record):
     def save_rest(self, newest: Snapshot) -> None:
         """See ``Record``."""
         if self.failure is not None:
-            self.save(newest, (), self.unfinished)
+            self.save(Saving(newest, (), self.unfinished))
 
-    def _write(
-        self,
-        snapshot: Snapshot,
-        lack: Lack | None,
-        unfinished: Unfinished,
-        also: Iterable[PartitionVersion],
-    ) -> None:
+    def _write(self, saving: Saving, lack: Lack | None) -> None:
         """Write the rows that are lacking; see ``save``.
 
         Raises:
@@ -150,6 +135,7 @@ class OwnRecord(Record):
         """
         touched: Collection[str] | None = None if lack is EVERYTHING else lack.touched
         news = None if lack is EVERYTHING else lack.news
+        snapshot = saving.snapshot
         versions, known = snapshot.files.versions, snapshot.files.known or frozenset()
         # Rows that could not be read must not be mixed with new ones.
         self._clear_refused()
@@ -158,7 +144,7 @@ class OwnRecord(Record):
         if anew or not self._knows_all:
             touched = {*touched, *known}
         held = {p: versions[p] for p in touched if p in versions}
-        chunks, blobs = self._left(*new_chunks((*held.values(), *also)))
+        chunks, blobs = self._left(*new_chunks((*held.values(), *saving.also)))
         maps = maps_of(snapshot, self.outdated)
         before = RecordSum() if anew else self._rows
         changed: dict[str, bytes | None] = {}
@@ -178,7 +164,7 @@ class OwnRecord(Record):
             changed[SNAPSHOT] = snapshot_row(
                 self._table_id,
                 snapshot,
-                unfinished,
+                saving.unfinished,
                 must_list=self.must_list,
                 checksum=before.after(changed),
             )
@@ -189,7 +175,7 @@ class OwnRecord(Record):
             stored = self._commit(blobs, rows, news, anew=anew, versions=held.values())
             move(chunks, stored)
         # Only after the commit, so that a failure leaves memory as the store is.
-        self.unfinished = unfinished
+        self.unfinished = saving.unfinished
         if self._store.lasts:
             before.change(changed)
             self._rows = before
@@ -232,7 +218,7 @@ class OwnRecord(Record):
         before = self.must_list, self.outdated
         self.must_list, self.outdated = recorded.must_list, recorded.outdated
         try:
-            self.save(recorded.snapshot, None, recorded.unfinished)
+            self.save(Saving(recorded.snapshot, None, recorded.unfinished))
         except StoreError:
             self.must_list, self.outdated = before
             raise

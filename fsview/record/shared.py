@@ -17,7 +17,7 @@ from functools import partial
 from typing import Final
 
 from fsview.files.partition import Chunk, PartitionVersion
-from fsview.record.base import Record, Recorded, Unfinished
+from fsview.record.base import Record, Recorded, Saving
 from fsview.record.journal import Adopted, Told, adopted, journal_entry_of
 from fsview.record.own import OwnRecord, move
 from fsview.record.rows import (
@@ -69,13 +69,7 @@ class SharedRecord(OwnRecord):
         # Partitions in rows that aren't shown here: their chunks would be garbage once dropped.
         self._unshown: dict[str, PartitionVersion] = {}
 
-    def _write(
-        self,
-        snapshot: Snapshot,
-        lack: Lack | None,
-        unfinished: Unfinished,
-        also: Iterable[PartitionVersion],
-    ) -> None:
+    def _write(self, saving: Saving, lack: Lack | None) -> None:
         """See ``OwnRecord``.
 
         Raises:
@@ -83,7 +77,7 @@ class SharedRecord(OwnRecord):
         """
         self._check_read()
         try:
-            super()._write(snapshot, lack, unfinished, also)
+            super()._write(saving, lack)
         except BlobLostError as exc:
             # Chunks that were moved ahead of their rows are gone, so the table continues from the
             # record.

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from fsview.files.partition import PartitionVersion
-from fsview.record.base import Record, Recorded
+from fsview.record.base import Record, Recorded, Saving
 from fsview.snapshot.found_files import Arrived, Found, arrived, with_unfinished
 from fsview.snapshot.history import History
 from fsview.snapshot.history_link import Branch, Link
@@ -346,14 +346,9 @@ class TableState:
                 raise
             # Recorded before it is shown: a failure changes nothing, a crash in between loses
             # nothing.
-            self.record.save(
-                found.history.newest,
-                found.changed,
-                found.unfinished,
-                also=found.versions,
-                news=news,
-                alone=alone,
-            )
+            newest = found.history.newest
+            saving = Saving(newest, found.changed, found.unfinished, found.versions, news)
+            self.record.save(saving, alone=alone)
             self.current.show(found.history)
             return found.dropped
 
@@ -423,9 +418,7 @@ class TableState:
             touched = {*(v.partition for v in kept), *forgotten}
             unfinished = with_unfinished(self.record.unfinished, filling.versions, newest)
             filled = replace(newest, files=LoadedFiles(files, known))
-            self.record.save(
-                filled, touched, unfinished, also=filling.at_start, news=(), alone=alone
-            )
+            self.record.save(Saving(filled, touched, unfinished, filling.at_start), alone=alone)
             newest.files.versions, newest.files.known = files, known
             for version in filling.at_start:
                 self._fill_older(found.start, version)
@@ -513,7 +506,7 @@ class TableState:
         """Record a snapshot of a table that was read from scratch; errors as ``restart``."""
         outdated = self.record.outdated
         try:
-            self.record.save(snapshot, None, {}, alone=alone)
+            self.record.save(Saving(snapshot, None, {}), alone=alone)
         except StoreBehindError:
             if self.record.status.distrusted is None:
                 raise
@@ -521,7 +514,7 @@ class TableState:
             with suppress(StoreError):
                 self.record.read()
             self.record.outdated = outdated
-            self.record.save(snapshot, None, {}, alone=alone)
+            self.record.save(Saving(snapshot, None, {}), alone=alone)
 
     def _distrust_store(self, why: StoreError) -> None:
         """Have the table reloaded, or its record read whole, as a chunk can't be read."""

@@ -410,7 +410,13 @@ def _parts_options(settings: ServeSettings) -> PartsOptions:
     )
     required = settings.own.requires_roots
     other = tokens[1] if len(tokens) > 1 else None
-    return replace(options, other_token=other, awaits_roots=True, requires_roots=required)
+    return replace(
+        options,
+        other_token=other,
+        awaits_roots=True,
+        requires_roots=required,
+        ui=settings.own.ui,
+    )
 
 
 def _parts(options: PartsOptions, fleet: FleetPart | None) -> Parts:

@@ -51,6 +51,12 @@ NO_TOKEN: Final = ServiceSetting(
     "Admit everybody who reaches the port. Hudi's Java clients can't send a token.",
     secret=False,
 )
+UI: Final = ServiceSetting(
+    "strandline.serve.ui",
+    True,
+    "Whether there is the page /ui/, which shows the tables and what the service does. Its files"
+    " need no token; it asks for one to read data.",
+)
 STORAGE_OPTIONS: Final = ServiceSetting(
     "strandline.serve.storage.options",
     "",
@@ -99,6 +105,7 @@ class ServeOptions:
         requires_roots: Whether all roots must be there.
         token_file: File with the bearer token; empty: there is none.
         no_token: Whether everybody is admitted.
+        ui: Whether there is the page ``/ui/``.
         drain_s: From SIGTERM to the stop.
         log_level: Lowest level that is logged.
         log_format: ``text`` or ``json``.
@@ -109,6 +116,7 @@ class ServeOptions:
     requires_roots: bool = REQUIRE_ROOTS.field()
     token_file: str = TOKEN_FILE.field()
     no_token: bool = NO_TOKEN.field()
+    ui: bool = UI.field()
     drain_s: float = DRAIN.field()
     log_level: str = LOG_LEVEL.field()
     log_format: str = LOG_FORMAT.field()
@@ -234,6 +242,7 @@ FLAGS: Final[tuple[Flag, ...]] = (
         " markers (=markers) or metrics (=metrics). The connection's peer address counts;"
         " headers are ignored. Repeat for several.",
     ),
+    Flag("--ui", (UI,), "BOOLEAN"),
     Flag("--tls-certificate", (config.TLS_CERTIFICATE,), "FILE"),
     Flag("--tls-key", (config.TLS_KEY,), "FILE"),
     Flag("--threads", (config.EMBED_THREADS,), "NUMBER"),

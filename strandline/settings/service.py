@@ -49,6 +49,11 @@ EMBED_LINGER: Final = ServiceSetting(
     minimum=0,
     maximum=86400,
 )
+EMBED_UI: Final = ServiceSetting(
+    "strandline.embed.timeline.server.ui",
+    False,
+    "Whether the embedded service has the page /ui/, which shows its tables and what it does.",
+)
 EMBED_PING_TIMEOUT: Final = ServiceSetting(
     "strandline.embed.timeline.server.ping.timeout.secs",
     10.0,

@@ -71,7 +71,7 @@ ROUTES_HEAD = """\
 - Without a `timelinehash` the answer describes the newest state; the headers
   `Strandline-Last-Instant` and `Strandline-Timeline-Hash` name it.
 - A client whose timeline the service neither holds nor can derive gets 400.
-- With a token, every request except `/`, `/healthz` and `/readyz` must carry
+- With a token, every request except `/`, `/healthz`, `/readyz` and the page's files must carry
   `Authorization: Bearer TOKEN`; otherwise the answer is 401.
 - If the request's `Accept` names `application/vnd.strandline.columns+json`, as the proxy's does,
   the newest base files and slices of a partition are answered in columns
@@ -87,6 +87,7 @@ OTHER_ROUTES = {
     "GET /readyz": "`root`, optional: 200 if this root, or every one, can be served, else 503 with"
     " the reasons; needs no token",
     "GET /metrics": "the [metrics](#metrics), for Prometheus",
+    "GET /ui": "the [page](operating.md#the-page) and, below this path, its files; need no token",
     "GET /v1/strandline/status": (
         "`table`, `tables`, optional: counters of the service, of its tables from this base path on"
         " (so many at most; default and maximum 1000), and the settings, as JSON; `next_table`"
@@ -231,8 +232,9 @@ def settings() -> tuple[Setting[Any], ...]:
 
 def served() -> set[str]:
     """Return ``METHOD /path`` of every route, without trailing slashes."""
-    routes = Parts(PartsOptions((), None)).routes
-    return {f"{method} {path.rstrip('/') or '/'}" for method, path in routes}
+    routes = Parts(PartsOptions((), None, ui=True)).routes
+    found = {f"{method} {path.rstrip('/') or '/'}" for method, path in routes}
+    return {route for route in found if not route.startswith("GET /ui/")}
 
 
 def commands(group: click.Group = command_line) -> Iterator[tuple[str, click.Command]]:

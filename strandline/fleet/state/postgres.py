@@ -30,6 +30,7 @@ from strandline.fleet.state.base import Versioned
 from strandline.fleet.state.checks import check_key
 from strandline.fleet.state.sql import (
     PURPOSE,
+    Holding,
     Looking,
     SqlState,
     StateRows,
@@ -120,15 +121,9 @@ class PostgresRows(StateRows):
             for key, version, holder in found
         }
 
-    def insert(
-        self,
-        key: str,
-        value: bytes,
-        version: int,
-        holder: bytes | None = None,
-        ttl_s: float | None = None,
-    ) -> None:
+    def insert(self, key: str, value: bytes, version: int, holding: Holding | None = None) -> None:
         """See ``StateRows``."""
+        holder, ttl_s = holding or (None, None)
         self._cursor.execute(
             "INSERT INTO state VALUES (%s, %s, %s, %s, %s, %s, clock_timestamp())"
             " ON CONFLICT (fleet, key) DO UPDATE SET value = excluded.value,"

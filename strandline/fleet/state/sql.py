@@ -41,6 +41,9 @@ PURPOSE: Final = "the state store"
 
 _HOLDER_BYTES: Final = 16
 
+Holding = tuple[bytes, float]
+"""Random bytes of a lease, and its time to live in seconds."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -83,15 +86,8 @@ class StateRows(ABC):
         """Return the keys that exist, locked until the transaction ends."""
 
     @abstractmethod
-    def insert(
-        self,
-        key: str,
-        value: bytes,
-        version: int,
-        holder: bytes | None = None,
-        ttl_s: float | None = None,
-    ) -> None:
-        """Create a key; replace an expired lease if there is one."""
+    def insert(self, key: str, value: bytes, version: int, holding: Holding | None = None) -> None:
+        """Create a key, a lease if it is held; replace an expired lease if there is one."""
 
     @abstractmethod
     def update(self, key: str, value: bytes, version: int) -> None:
@@ -198,7 +194,7 @@ class SqlState(StateStore):
             if row is not None:
                 raise conflict(key, row.version, ABSENT)
             rows.delete_ended()
-            rows.insert(key, value, version, holder, ttl_s)
+            rows.insert(key, value, version, (holder, ttl_s))
         lease = SqlLease(self, key, version, holder)
         with self._lock:
             self._leases.append(lease)

@@ -30,6 +30,7 @@ from fsview.store.sql.sqlite.pool import WRITE, OwnTables, SqlitePool
 from strandline.fleet.state.base import Versioned
 from strandline.fleet.state.sql import (
     PURPOSE,
+    Holding,
     Looking,
     SqlState,
     StateRows,
@@ -127,18 +128,11 @@ class SqliteRows(StateRows):
             raise sqlite3.DatabaseError("its table last_version is empty, so it is damaged")
         return int(found[0])
 
-    def insert(
-        self,
-        key: str,
-        value: bytes,
-        version: int,
-        holder: bytes | None = None,
-        ttl_s: float | None = None,
-    ) -> None:
+    def insert(self, key: str, value: bytes, version: int, holding: Holding | None = None) -> None:
         """See ``StateRows``."""
-        renewed_ms = None if holder is None else self._now_ms()
-        ttl_ms = None if ttl_s is None else round(ttl_s * 1000)
-        row = (key, value, version, holder, renewed_ms, ttl_ms)
+        row: tuple[object, ...] = (key, value, version, None, None, None)
+        if holding is not None:
+            row = (key, value, version, holding[0], self._now_ms(), round(holding[1] * 1000))
         self._connection.execute("INSERT OR REPLACE INTO state VALUES (?, ?, ?, ?, ?, ?)", row)
 
     def update(self, key: str, value: bytes, version: int) -> None:

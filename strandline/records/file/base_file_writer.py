@@ -94,8 +94,9 @@ _JAVA_BLOOM_ENTRIES: Final = 60_000
 _LEAST_ROWS: Final = 1024
 """Minimum rows of a row group, unless they are too large."""
 _SAMPLED_ROWS: Final = 5_000
-_CONSTANT: Final = pa.dictionary(pa.int32(), pa.string())
-"""Type of columns that have one value in the whole file."""
+_OF_FEW_VALUES: Final = (COMMIT_TIME, PARTITION_PATH, FILE_NAME)
+_DICTIONARY: Final = pa.dictionary(pa.int32(), pa.string())
+"""Type of these columns, the last two of which have one value in the whole file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +173,7 @@ class BaseFileWriter:
             table: The five string columns ``META_FIELDS``, which may be dictionaries, then the
                 table's columns; each call with the same schema. Record keys are never null.
         """
-        self._waiting.append(table)
+        self._waiting.append(_with_dictionaries(table))
         self._waiting_bytes += table.nbytes
         self._rows += table.num_rows
         if self._waiting_bytes >= self._settings.row_group_bytes:
@@ -205,7 +206,8 @@ class BaseFileWriter:
     def _flush(self) -> None:
         if not self._waiting:
             return
-        table = _with_constants(pa.concat_tables(self._waiting))
+        # Parquet keeps a dictionary's form only if all chunks share it.
+        table = pa.concat_tables(self._waiting).unify_dictionaries()
         size = max(1, self._waiting_bytes)
         rows = table.num_rows * self._settings.row_group_bytes // size
         self._waiting, self._waiting_bytes = [], 0
@@ -247,13 +249,13 @@ class BaseFileWriter:
         return footer
 
 
-def _with_constants(table: pa.Table) -> pa.Table:
-    """Dictionary-encode columns with a single value, so that Parquet needn't encode each row."""
-    for name in (PARTITION_PATH, FILE_NAME):
+def _with_dictionaries(table: pa.Table) -> pa.Table:
+    """Dictionary-encode columns of few values: they wait in less memory, and are encoded once."""
+    for name in _OF_FEW_VALUES:
         at = table.schema.get_field_index(name)
         column = table.column(at)
-        if column.type != _CONSTANT:
-            table = table.set_column(at, pa.field(name, _CONSTANT), column.cast(_CONSTANT))
+        if column.type != _DICTIONARY:
+            table = table.set_column(at, pa.field(name, _DICTIONARY), column.cast(_DICTIONARY))
     return table
 
 
@@ -271,4 +273,4 @@ def _repeating(table: pa.Table) -> list[str]:
             and len(column.unique()) * 2 <= sample.num_rows
         ]
     )
-    return [COMMIT_TIME, PARTITION_PATH, FILE_NAME, *repeating]
+    return [*_OF_FEW_VALUES, *repeating]

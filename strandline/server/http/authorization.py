@@ -30,6 +30,8 @@ GREETING: Final = "/"
 HEALTH: Final = "/healthz"
 READY: Final = "/readyz"
 METRICS_PATH: Final = "/metrics"
+UI: Final = "/ui/"
+"""Prefix of the page's files, which need no token; they name nothing of the service."""
 OPEN_PATHS: Final = frozenset({GREETING, HEALTH, f"{HEALTH}/", READY, f"{READY}/"})
 """Paths of probes, which need no token. They name missing roots, and nothing of any table."""
 PROBING: Final = frozenset({"GET", "HEAD"})
@@ -65,7 +67,7 @@ _RIGHTS: Final = {
 
 def right_for(path: str) -> Right:
     """Return the right that a request for ``path`` needs."""
-    if path in OPEN_PATHS:
+    if path in OPEN_PATHS or path.startswith(UI) or path == UI.rstrip("/"):
         return NOTHING
     if path.rstrip("/") == METRICS_PATH:
         return Right.METRICS

@@ -19,7 +19,7 @@ from http import HTTPStatus
 from typing import Any, Final, NamedTuple
 
 from fsview.wire.param import FALLBACK_CAUSES
-from strandline.server.http.authorization import OPEN_PATHS
+from strandline.server.http.authorization import NOTHING, right_for
 from strandline.server.http.reply import Reply
 from strandline.server.http.request import Request
 from strandline.server.log_format import of_request
@@ -72,7 +72,7 @@ class Refusal:
             request.path,
             request.table,
             request.peer,
-            admitted=request.path not in OPEN_PATHS,
+            admitted=right_for(request.path) != NOTHING,
             request_id=request.request_id,
         )
 

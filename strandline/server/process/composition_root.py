@@ -43,12 +43,14 @@ from strandline.server.api.routes import (
     view_rows,
     writer_rows,
 )
+from strandline.server.api.web_page import web_page_rows
 from strandline.server.http.authorization import (
     GREETING,
     HEALTH,
     METRICS_PATH,
     OPEN_PATHS,
     READY,
+    UI,
     Admission,
 )
 from strandline.server.http.refusals import Refusals
@@ -199,6 +201,7 @@ class Parts:
                 ("POST", CREATE_MARKER, creation.answer),
                 ("POST", CREATE_MARKERS, creation.answer_all),
                 *(() if current is None else (renewed_row(current),)),
+                *(web_page_rows() if options.ui else ()),
             ),
             (
                 *view_rows(self.answers),
@@ -217,7 +220,9 @@ class Parts:
         paths = {path.rstrip("/") or path for _, path in self.routes}
         self.refusals = Refusals(self._clock, paths, self._count_refusal)
         named = {route.path.rstrip("/"): route.name for route in ROUTES}
-        self.latencies = Latencies({**{path: path for path in paths}, **named}.items())
+        page = UI.rstrip("/")
+        names = {path: page if path.startswith(UI) else path for path in paths}
+        self.latencies = Latencies({**names, **named}.items())
         self.spans = RequestSpans({path for _, path in self.routes})
         self.hot = HotPath(self.answers, self.latencies, self.spans)
 

@@ -40,6 +40,7 @@ class PartsOptions:
         most_open_tables: How many tables may be open, as far as memory allows.
         awaits_roots: Whether the service searches for missing roots until they exist.
         requires_roots: Whether the service is ready only if all roots are.
+        ui: Whether there is the page ``/ui/``.
         restarts: How many processes of this service ended before this one, for the status.
     """
 
@@ -60,6 +61,7 @@ class PartsOptions:
     most_open_tables: int = config.MAX_OPEN_TABLES.field()
     awaits_roots: bool = False
     requires_roots: bool = False
+    ui: bool = config.EMBED_UI.field()
     restarts: int = 0
 
     @classmethod

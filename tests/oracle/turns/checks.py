@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from demo.prove import through_hudi_rs
 from fsview.local_view import LocalView
 from strandline import Table
+from strandline.read.instants import rollbacks_in
 from strandline.records.meta_fields import META_FIELDS
 from tests.kit.tables import reader
 from tests.kit.tables.rebuilt import differences_from_rebuilt
@@ -23,12 +24,13 @@ from tests.oracle.turns.table_form import Walk
 from tests.oracle.view.java_view import JavaView
 from tests.oracle.view.watcher import Watcher
 from timeline.encoding.log_block import INSTANT_TIME, LogBlock, scan_blocks
-from timeline.instant import COMMIT, DELTA_COMMIT, REPLACE_COMMIT, ROLLBACK
+from timeline.instant import COMMIT, DELTA_COMMIT, REPLACE_COMMIT, RESTORE, ROLLBACK
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import CommitMetadata
 from timeline.storage.local import LocalStorage
 
 WRITES: Final = (COMMIT, DELTA_COMMIT, REPLACE_COMMIT)
+UNDOING: Final = (ROLLBACK, RESTORE)
 
 
 def differing_rows(name: str, expected: Iterable[Row], found: Iterable[Row]) -> Iterator[str]:
@@ -130,10 +132,10 @@ def unnamed_files(path: Path) -> set[str]:
         assert isinstance(metadata, CommitMetadata)
         stats = metadata.partition_to_write_stats.values()
         named |= {stat.path for each in stats for stat in each}
-    # In version 6 a rollback leaves logs, and appends to them.
+    # In version 6 a rollback, also one of a restore, leaves logs, and appends to them.
     for instant in timeline.completed():
-        if instant.action == ROLLBACK:
-            for partition, done in meta.read(instant).partition_metadata.items():
+        for undone in rollbacks_in(meta.read(instant)) if instant.action in UNDOING else ():
+            for partition, done in undone.partition_metadata.items():
                 logs = (*done.rollback_log_files, *done.log_files_from_failed_commit)
                 names = (log.rpartition("/")[2] for log in logs)
                 named |= {f"{partition}/{name}".lstrip("/") for name in names}

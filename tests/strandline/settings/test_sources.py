@@ -234,6 +234,7 @@ def test_every_setting_of_a_service_has_a_flag_and_a_variable() -> None:
         "strandline.embed.timeline.server.host",
         "strandline.embed.timeline.server.linger.secs",
         "strandline.embed.timeline.server.ping.timeout.secs",
+        "strandline.embed.timeline.server.ui",
         "hoodie.embed.timeline.server.reuse.enabled",
         "strandline.service.tls",
     }

@@ -205,6 +205,37 @@ def test_pieces_are_the_same_whether_keys_were_read_before_or_not(storage):
     assert pa.concat_tables(pieces) == table.drop_columns(["_hoodie_file_name"])
 
 
+@pytest.mark.property
+@pytest.mark.parametrize(("count", "width", "most"), [(80_000, 300, 16_384), (8_000, 3_000, 2_800)])
+def test_a_lean_reader_holds_a_small_piece_and_little_else(storage, count, width, most):
+    text = np.random.default_rng(1).bytes(count * width // 2).hex()
+    texts = [text[at : at + width] for at in range(0, len(text), width)]
+    table = stamped(pa.table({"id": [f"k{number:06d}" for number in range(count)], "text": texts}))
+    pq.write_table(table, Path(storage.base_path) / "f", compression="none")
+    before = pa.total_allocated_bytes()
+    with stored_rows(storage, "f", lean=True) as stored:
+        pieces = stored.pieces()
+        found = [next(pieces)]
+        assert pa.total_allocated_bytes() - before < storage.stat("f").size * 3 / 4
+        found += pieces
+    assert most * 0.9 < len(found[0]) <= most
+    assert pa.concat_tables(found) == table.drop_columns(["_hoodie_file_name"])
+
+
+def test_commit_times_of_several_writes_share_a_dictionary(storage):
+    table = simple([f"k{number}" for number in range(3_000)])
+    later = table.set_column(0, "_hoodie_commit_time", pa.array(["20250101000000001"] * 3_000))
+    with storage.create_stream("f") as stream:
+        writer = BaseFileWriter(stream, arrow_to_avro(pa.schema(list(table.schema)[5:]), "t"))
+        for rows in (table, later):
+            writer.write(rows)
+        writer.close()
+    assert read_base_file(storage, "f") == pa.concat_tables([table, later])
+    with storage.open_input("f") as source:
+        times = pq.ParquetFile(source).metadata.row_group(0).column(0)
+    assert times.total_uncompressed_size < 2_000
+
+
 def test_an_error_of_whoever_reads_pieces_is_no_error_of_the_file(storage):
     write(storage, "f", simple(["a"]))
     with pytest.raises(OSError, match="disk full"), stored_rows(storage, "f") as stored:  # noqa: PT012
