@@ -136,6 +136,8 @@ def _errors(codes: tuple[str, ...]) -> dict[str, Any]:
     for code in codes:
         if code not in ("304", "401"):
             found[code]["content"] = {_JSON: {"schema": schema}}
+    # Of a request that breaks a rule of HTTP, or has too many parameters.
+    found["400"]["content"]["text/plain"] = {"schema": _TEXT}
     return found
 
 

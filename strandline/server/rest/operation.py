@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from fsview.load.listing import PATH_CHARACTERS
 from fsview.wire.param import V2, WATCH_PATH
+from timeline.storage.table_id import is_relative
 
 ROWS: Final = 1_000
 """Rows of a page if the request doesn't say."""
@@ -102,7 +103,7 @@ class Parameter:
     Attributes:
         name: Its name.
         doc: What it means, for people.
-        kind: ``text``, ``instant``, ``flag``, ``count`` or ``seconds``.
+        kind: ``text``, ``table``, ``instant``, ``flag``, ``count`` or ``seconds``.
         default: The value if it is missing; ``None``: none.
         bounds: Least and greatest value of a count or of seconds.
         choices: The allowed texts; empty: any.
@@ -128,6 +129,7 @@ class Parameter:
             "count": f"{least:.0f} to {most:.0f}",
             "seconds": f"{least:g} to {most:g} seconds",
             "instant": "the requested time of an instant, 14 or 17 digits",
+            "table": "a URL, or a path that begins with '/'",
             "text": ", ".join(self.choices)
             or f"at most {self.longest} characters, none of them NUL",
         }[self.kind]
@@ -147,11 +149,18 @@ class Parameter:
                 value = None
         elif self.kind == "instant":
             value = text if _INSTANT.fullmatch(text) else None
-        elif len(text) > self.longest or "\0" in text or text not in (self.choices or (text,)):
+        elif not self._takes(text):
             value = None
         if value is None:
             raise bad(self.name, text, self.allowed)
         return value
+
+    def _takes(self, text: str) -> bool:
+        if len(text) > self.longest or "\0" in text:
+            return False
+        if self.kind == "table":
+            return bool(text) and not is_relative(text)
+        return text in (self.choices or (text,))
 
     @property
     def schema(self) -> dict[str, Any]:
@@ -287,7 +296,9 @@ def refused_path(path: str) -> Refusal:
 
 
 _TABLE: Final = Parameter(
-    "table", "Base path of the table, in any spelling.", required=True, longest=PATH_CHARACTERS
+    *("table", "Base path of the table, in any spelling.", "table"),
+    required=True,
+    longest=PATH_CHARACTERS,
 )
 _AT: Final = Parameter(
     "at", "Answer as of just after this instant completed; missing: the newest state.", "instant"
@@ -575,7 +586,8 @@ OPERATIONS: Final = (
                 "names", "Only metrics whose name begins with one of these, separated by commas."
             ),
             Parameter(
-                "table", "Only samples of this table, and those of none.", longest=PATH_CHARACTERS
+                *("table", "Only samples of this table, and those of none.", "table"),
+                longest=PATH_CHARACTERS,
             ),
         ),
         members={

@@ -33,7 +33,7 @@ def narrowed(folder: Path) -> dict[str, Any]:
     tables = [str(folder / name) for name in (*TABLES, "none")]
     for path in found["paths"].values():
         for parameter in path["get"].get("parameters", ()):
-            if parameter["name"] == "table":
+            if parameter["name"] == "table" and parameter["required"]:
                 parameter["schema"] = {"type": "string", "enum": tables}
             if parameter["name"] == "timeout":
                 parameter["schema"] |= {"maximum": 0.05, "default": 0.05}

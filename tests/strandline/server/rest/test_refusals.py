@@ -66,6 +66,8 @@ def test_every_column_has_a_type_of_arrow() -> None:
         ("watch", {"table": "T", "timeout": "301"}, "bad_parameter", "timeout"),
         ("watch", {"table": "T", "timeout": "nan"}, "bad_parameter", "timeout"),
         ("status", {"tables": "1"}, "unknown_parameter", "tables"),
+        ("status", {"table": ""}, "bad_parameter", "table"),
+        ("watch", {"table": "relative"}, "bad_parameter", "table"),
     ],
 )
 def test_a_bad_parameter_is_named(
@@ -83,7 +85,7 @@ def test_a_table_that_isnt_served_is_refused(asked: Asked) -> None:
     for table, status, code in (
         (f"{asked.folder}/none", 404, "table_not_found"),
         ("/elsewhere", 403, "root_not_allowed"),
-        ("relative", 400, "input"),
+        ("relative", 400, "bad_parameter"),
     ):
         for name in ("partitions", "watch", "timeline"):
             error = asked.refused(name, {"table": table})
