@@ -51,6 +51,7 @@ def test_what_changed_while_the_store_was_away_is_told(caplog: pytest.LogCapture
     assert caplog.text.count("changes in the test's store are seen again") == 1
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("error", [StateUnavailableError("no store"), RuntimeError("a fault")])
 def test_a_change_whose_report_was_lost_with_a_poll_is_told(error: Exception) -> None:
     """The next poll doesn't wait for a whole pause."""
