@@ -244,11 +244,11 @@ class Watches:
             if not watched.watchers:
                 self._forget(table, watched)
 
-    def synced(self, table: TableView) -> None:
-        """Tell the watchers of a table that it was synced; for any thread, never waits."""
+    def synced(self, table_id: TableId, newest: Snapshot) -> None:
+        """Tell the watchers of a table what a sync brought; for any thread, never waits."""
         loop = self._loop
-        if table.table_id in self._followed and loop is not None and not loop.is_closed():
-            loop.call_soon_threadsafe(self._show, table)
+        if table_id in self._followed and loop is not None and not loop.is_closed():
+            loop.call_soon_threadsafe(self._show, table_id, newest)
 
     def end(self) -> None:
         """Answer all watchers now, as the server stops."""
@@ -268,13 +268,10 @@ class Watches:
             loop = asyncio.get_running_loop()
             watched.task = Context().run(loop.create_task, self._look_on(watched, looks))
 
-    def _show(self, table: TableView) -> None:
-        history = table.state.held
-        if history is None:
-            return
-        state = TableMark.of(history.newest)
+    def _show(self, table_id: TableId, newest: Snapshot) -> None:
+        state = TableMark.of(newest)
         for watched in self._tables.values():
-            if watched.table_id == table.table_id:
+            if watched.table_id == table_id:
                 watched.show(state)
 
     def _forget(self, table: Hashable, watched: _Watched) -> None:
@@ -314,15 +311,17 @@ class Watches:
         look = await looks(watched.state, frozenset(each.after for each in asking if each.after))
         for watcher in asking:
             watcher.check()
-        table_id = None if look.table is None else look.table.table_id
+        table = look.table
+        table_id = None if table is None else table.table_id
         if table_id != watched.table_id:
             watched.table_id = table_id
             self._follow()
-        if look.table is None or look.table.state.held is None:
+        held = None if table is None else table.state.held
+        if table_id is None or held is None:
             watched.show(look.state)
         else:
             # As it is now: a sync may have ended since, before it was followed.
-            self._show(look.table)
+            self._show(table_id, held.newest)
         return look.pause_s
 
 
