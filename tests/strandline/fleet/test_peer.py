@@ -230,6 +230,7 @@ def test_a_table_that_hangs_leaves_half_of_the_connections_to_others() -> None:
     asyncio.run(play())
 
 
+@pytest.mark.property
 def test_a_peer_is_not_taken_for_dead_if_its_answer_may_be_late() -> None:
     async def play() -> None:
         async with listening(hang) as url:
