@@ -9,6 +9,7 @@ Source: Hudi 1.2.0 ``FileSystemViewManager.createViewManager``, ``FileSystemView
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -28,7 +29,7 @@ from executor_proxy.worker_state import this_worker
 from fsview.model.file_system_view import FileSystemView, LookupQuery
 from fsview.wire.param import TABLE, WATCH_PATH
 from timeline.encoding.json_text import bounded_loads
-from timeline.errors import BadAnswerError, ConfigError
+from timeline.errors import BadAnswerError, ConfigError, ServiceBusyError
 from timeline.storage.base import Storage
 from timeline.storage.open import open_storage, path_text
 from timeline.storage.table_id import absolute
@@ -152,7 +153,7 @@ class ViewLocation:
             timeout_s: How long to wait, seconds.
 
         Returns:
-            Whether it has; false: not within this time.
+            Whether it has; false: not within this time, or the service is too busy to say.
 
         Raises:
             ConfigError: There is no service, without which nobody would say.
@@ -160,27 +161,43 @@ class ViewLocation:
         """
         if not self.urls:
             raise ConfigError("wait_for_change needs a service; allowed: a view with a url")
-        service, until_s = self._service(insists=True), time.monotonic() + timeout_s
+        until_s = time.monotonic() + timeout_s
+
+        def left_s() -> float:
+            return max(0.0, until_s - time.monotonic())
+
+        def send(session: HttpSession, within_s: float) -> bytes:
+            # The answer must come before the exchange's own timeouts.
+            longest = _WATCH_SHARE * min(within_s, *session.timeouts.each())
+            params = {
+                TABLE: self.base_path,
+                "after": self.timeline_hash,
+                "timeout": f"{min(left_s(), longest):.3f}",
+            }
+            return session.get(WATCH_PATH, params, within_s=within_s)
+
         while True:
-            left_s = max(0.0, until_s - time.monotonic())
-
-            def send(session: HttpSession, within_s: float, left_s: float = left_s) -> bytes:
-                # The answer must come before the exchange's own timeouts.
-                longest = _WATCH_SHARE * min(within_s, *session.timeouts.each())
-                params = {
-                    TABLE: self.base_path,
-                    "after": self.timeline_hash,
-                    "timeout": f"{min(left_s, longest):.3f}",
-                }
-                return session.get(WATCH_PATH, params, within_s=within_s)
-
-            body = service.ask(send)
+            is_last = left_s() == 0
+            try:
+                body = self._patient_for(left_s())._service(insists=True).ask(send)
+            except ServiceBusyError:
+                # Not at once: the caller will ask again.
+                time.sleep(left_s())
+                return False
             try:
                 has_changed = bounded_loads(body)["changed"]
             except (ValueError, TypeError, KeyError) as error:
                 raise BadAnswerError(f"{WATCH_PATH} answered {body[:200]!r}: {error}") from error
-            if has_changed or left_s == 0:
+            if has_changed or is_last:
                 return bool(has_changed)
+
+    def _patient_for(self, seconds: float) -> ViewLocation:
+        """Return this location with a deadline soon after some seconds."""
+        patience = self.patience
+        # Whole seconds, as clients are kept by their patience.
+        bound = math.ceil(min(seconds, patience.deadline_s) + patience.first_s)
+        deadline_s = min(patience.deadline_s, float(bound))
+        return replace(self, patience=replace(patience, deadline_s=deadline_s))
 
     def at(self, last_instant: str, timeline_hash: str) -> ViewLocation:
         """Return the same table at another instant."""
@@ -258,10 +275,10 @@ class LocatedView(FileSystemView):
         The service waits, so that nothing is listed meanwhile but once for all who wait.
 
         Args:
-            timeout_s: How long to wait, seconds.
+            timeout_s: How long to wait, seconds; 0: the service looks once.
 
         Returns:
-            Whether it has changed; false: not within this time.
+            Whether it has changed; false: not within this time, or the service is too busy to say.
 
         Raises:
             ConfigError: The view has no service.

@@ -94,6 +94,10 @@ class History:
         assert self._by_hash is not None
         return self
 
+    def knows(self, timeline_hash: str) -> bool:
+        """Whether a server's or client's timeline hash is that of a snapshot that is kept."""
+        return timeline_hash in self._by_hash
+
     def snapshot_for(self, last_instant: str, timeline_hash: str) -> Snapshot | None:
         """Return the snapshot of a client's timeline, ``None`` if it isn't kept.
 

@@ -89,6 +89,9 @@ class Forwarded:
         is_safe: Whether it may arrive at several servers.
         within_s: Seconds after which an answer is too late; ``None``: ``PeerLimits.answer_s``.
         table: Text of the table's ``TableId``; each table has a share of the connections.
+        waits: Whether it waits for a change: it has connections of its own, and takes none from
+            requests that are answered at once.
+        may_be_late: Whether a late answer is no sign that the server is down.
         wait_s: How long the client waits for an answer of any server; ``None``: each server has
             ``within_s``. Takes the place of ``within_s``, and of ``WAIT_HEADER``.
     """
@@ -101,6 +104,8 @@ class Forwarded:
     within_s: float | None = None
     wait_s: float | None = None
     table: str = ""
+    waits: bool = False
+    may_be_late: bool = False
 
 
 class Forwarder:
@@ -148,7 +153,8 @@ class Forwarder:
         self._ca_file = ca_file
         self._limits = limits or PeerLimits()
         self._received = Received()
-        self._peers: dict[str, Peer | None] = {}
+        self._waits = replace(self._limits, connections=self._limits.waits)
+        self._peers: dict[tuple[str, bool], Peer | None] = {}
         self._counts: Counter[str] = Counter()
 
     def before(
@@ -260,7 +266,7 @@ class Forwarder:
         counts, loop = self._counts, asyncio.get_running_loop()
         began_s = loop.time()
         for url in urls:
-            peer = self._peer(url)
+            peer = self._peer(url, waits=request.waits)
             if peer is None:
                 counts["no_address"] += 1
                 continue
@@ -291,7 +297,7 @@ class Forwarder:
         Returns:
             ``None`` if there is none, or if the server isn't asked because it has just failed.
         """
-        peer = self._peer(url)
+        peer = self._peer(url, waits=request.waits)
         if peer is None or not peer.may_be_asked():
             return None
         try:
@@ -315,7 +321,11 @@ class Forwarder:
         with request_span(request.method, path, peer.url) as span:
             sent = self._bytes(peer, request)
             answer = await peer.ask(
-                sent, is_safe=request.is_safe, within_s=within_s, table=request.table
+                sent,
+                is_safe=request.is_safe,
+                within_s=within_s,
+                table=request.table,
+                may_be_late=request.may_be_late,
             )
             note_status(span, answer.status)
         if EPOCH not in answer.headers:
@@ -325,27 +335,33 @@ class Forwarder:
         headers = {name: text for name, text in answer.headers.items() if name != EPOCH}
         return replace(answer, headers=headers)
 
-    def _peer(self, url: str) -> Peer | None:
-        """Return the peer at an address; ``None`` if a member announced an invalid one."""
-        if url in self._peers:
+    def _peer(self, url: str, *, waits: bool) -> Peer | None:
+        """Return the peer at an address; ``None`` if a member announced an invalid one.
+
+        Args:
+            url: The address.
+            waits: See ``Forwarded``.
+        """
+        if (url, waits) in self._peers:
             # Removed and inserted again at the end: the order is that of use (LRU).
-            peer = self._peers.pop(url)
+            peer = self._peers.pop((url, waits))
         else:
             self._make_room()
+            limits = self._waits if waits else self._limits
             try:
-                peer = Peer(url, self._limits, self._received, self._ca_file)
+                peer = Peer(url, limits, self._received, self._ca_file)
             except ConfigError as error:
                 logger.warning("a member of the fleet can't be asked: %s", error)
                 peer = None
-        self._peers[url] = peer
+        self._peers[url, waits] = peer
         return peer
 
     def _make_room(self) -> None:
         """Drop the least recently used peers beyond the limit, unless they are in use."""
-        for url in list(self._peers)[: max(len(self._peers) - MAX_PEERS + 1, 0)]:
-            peer = self._peers[url]
+        for key in list(self._peers)[: max(len(self._peers) - MAX_PEERS + 1, 0)]:
+            peer = self._peers[key]
             if peer is None or peer.is_idle:
-                del self._peers[url]
+                del self._peers[key]
                 if peer is not None:
                     peer.close()
 

@@ -83,7 +83,13 @@ class Peer:
         return True
 
     async def ask(
-        self, request: bytes, *, is_safe: bool, within_s: float, table: str = ""
+        self,
+        request: bytes,
+        *,
+        is_safe: bool,
+        within_s: float,
+        table: str = "",
+        may_be_late: bool = False,
     ) -> PeerAnswer:
         """Send a request, and return the answer.
 
@@ -93,6 +99,7 @@ class Peer:
                 while it was idle.
             within_s: Seconds after which the answer is too late.
             table: The table it is about; empty: none, which counts as a table of its own.
+            may_be_late: Whether a late answer doesn't count as a failure.
 
         Raises:
             ServiceError: There is no valid answer; see ``PeerConnection.exchange``. If it is a
@@ -110,7 +117,8 @@ class Peer:
         except ServiceError as error:
             # Answers to other requests since then show that it is up; failures have opened the
             # circuit already.
-            is_down = isinstance(error, ServiceUnreachableError | ServiceTimeoutError)
+            is_late = isinstance(error, ServiceTimeoutError) and not may_be_late
+            is_down = is_late or isinstance(error, ServiceUnreachableError)
             if is_down and max(self._answered_at, self._shut_at) <= began:
                 self._shut(error, loop.time())
             raise

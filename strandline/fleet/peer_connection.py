@@ -36,6 +36,7 @@ class PeerLimits:
 
     Attributes:
         connections: At a time, each with one request.
+        waits: Connections beside these, of requests that wait for a change.
         queued: Requests that wait for a connection.
         connect_s: To connect.
         answer_s: From asking to the last byte of the answer, if the client sets no bound.
@@ -48,6 +49,7 @@ class PeerLimits:
     """
 
     connections: int = 64
+    waits: int = 2000
     queued: int = 1000
     connect_s: float = 0.5
     answer_s: float = 30.0

@@ -236,6 +236,7 @@ class Forwarding:
         serves: Whether a base path may be one of this server's tables, by its text. Requests for
             others are forwarded if they are another group's, and refused here if not. Never waits.
         current: Knows the groups; ``None``: all servers have the same roots.
+        rest_failure: Returns the reply that reports an error below ``/v2``.
     """
 
     def __init__(
@@ -245,7 +246,9 @@ class Forwarding:
         newest: Callable[[str], str | None],
         serves: Callable[[str], bool] = lambda _: True,
         current: CurrentFleet | None = None,
+        rest_failure: Callable[[StrandlineError, Request], Reply] | None = None,
     ) -> None:
+        self._rest_failure = rest_failure
         self._forwarder = forwarder
         self._copies = copies
         self._newest = newest
@@ -272,14 +275,25 @@ class Forwarding:
             return replace(reply, headers={**reply.headers, **self._forwarder.told_epoch()})
         group, is_here = self._other_group(asked.table), self._serves(asked.base_path)
         if group is not None and not group.may_have(asked.table):
-            return failure_of(_outside(asked, group), request.accept)
+            return self._failure(_outside(asked, group), request)
         if group is not None or is_here:
             elsewhere = await self._elsewhere(asked, request, group, began_s)
             if elsewhere is not None:
                 return elsewhere
         if group is not None and not is_here:
-            return _later(_no_server(asked, group), request)
+            return self._later(_no_server(asked, group), request)
         return await self._answered(here, asked, request, began_s)
+
+    def _failure(self, error: StrandlineError, request: Request) -> Reply:
+        """Return the reply that reports an error, in the form of the request's routes."""
+        if self._rest_failure is not None and request.path.startswith(f"{V2}/"):
+            return self._rest_failure(error, request)
+        return failure_of(error, request.accept)
+
+    def _later(self, error: StrandlineError, request: Request) -> Reply:
+        """Return the reply that reports an error, and says when to ask again."""
+        reply = self._failure(error, request)
+        return replace(reply, headers={"retry-after": str(RETRY_AFTER_S)})
 
     def _sender(self, request: Request) -> _Sender | None:
         """Return what a server says that has forwarded a request; ``None``: a client sent it."""
@@ -325,7 +339,7 @@ class Forwarding:
                 rest = _with_the_rest(request, began_s)
                 answer = await self._asked(further, asked, rest)
         except ServiceError as error:
-            return failure_of(error, request.accept)
+            return self._failure(error, request)
         return None if answer is None else _reply(answer)
 
     async def _answered(
@@ -358,7 +372,7 @@ class Forwarding:
                     rest = _with_the_rest(request, began_s)
                     return await self._created(here, asked, rest, self._safe_mode, before)
             except StateUnavailableError as error:
-                return _later(error, request)
+                return self._later(error, request)
             except ServiceError as error:
                 return failure_of(error, request.accept)
             return _reply(answer)
@@ -508,12 +522,6 @@ def _forwarded(asked: _Asked, request: Request) -> Forwarded:
         wait_s=wait_s,
         table=asked.table,
     )
-
-
-def _later(error: StrandlineError, request: Request) -> Reply:
-    """Return the reply that reports an error, and says when to ask again."""
-    reply = failure_of(error, request.accept)
-    return replace(reply, headers={"retry-after": str(RETRY_AFTER_S)})
 
 
 def _outside(asked: _Asked, group: Group) -> RootNotAllowedError:

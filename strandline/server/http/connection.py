@@ -22,7 +22,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final, Protocol, cast
 
-from fsview.wire.param import FALLBACKS_HEADER
+from fsview.wire.param import FALLBACKS_HEADER, WATCH_PATH
 from strandline.server.http.authorization import NOBODY, OPEN_PATHS, PROBING, AdmittedClient
 from strandline.server.http.connection_registry import Connection, ConnectionRegistry
 from strandline.server.http.exchange import JOINED_BYTES, Exchange, ResponseWriter
@@ -252,7 +252,9 @@ class ServiceProtocol(asyncio.Protocol):
         self._current = None
         self._bodies.release(exchange.request.body)
         took_s = time.perf_counter() - exchange.began_s
-        self._registry.latencies.note_built(exchange.request.path, took_s)
+        # Requests that wait for a change last as long as their clients ask.
+        if exchange.request.path.rstrip("/") != WATCH_PATH:
+            self._registry.latencies.note_built(exchange.request.path, took_s)
         if self._reader.phase is Reading.IDLE:
             self._reader.since = self._registry.now
         if not whole and exchange.request.version != "1.1":

@@ -63,7 +63,7 @@ from strandline.server.lookup.ready_answer import HotCount, HotPath
 from strandline.server.lookup.sampling_check import SamplingCheck
 from strandline.server.marker.registry import MarkerService
 from strandline.server.process.options import PartsOptions
-from strandline.server.rest.endpoint import RestEndpoint
+from strandline.server.rest.endpoint import RestEndpoint, refusal
 from strandline.server.table_load import READY_CPU_S, TableLoads
 from strandline.server.table_threads import TableThreads
 from strandline.version import __version__
@@ -240,6 +240,7 @@ class Parts:
             self.answers.newest_hash,
             self.views.is_below_root,
             self._current,
+            refusal,
         )
         return self.spans.of(partial(forwarding.answer, answer))
 

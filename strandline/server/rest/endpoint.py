@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import cached_property, partial
 from hashlib import blake2b
@@ -59,8 +59,15 @@ from strandline.server.rest.operation import (
     Refusal,
     refused_path,
 )
-from strandline.server.rest.watch import Look, TableMark, Watches
-from strandline.server.table_threads import TableThreads
+from strandline.server.rest.watch import (
+    Look,
+    TableMark,
+    Watches,
+    look_at_owner,
+    may_be_newer,
+    refused_by_owner,
+)
+from strandline.server.table_threads import NO_TABLE, TableThreads
 from strandline.version import __version__
 from timeline.clock import Clock
 from timeline.encoding.json_text import bounded_loads, dumps
@@ -78,8 +85,6 @@ CAUSE: Final = "inspect"
 """Of syncs for these routes."""
 MEMBER_S: Final = 5.0
 """How long another server's figures may take."""
-UPSTREAM_S: Final = 30.0
-"""How long a watch at a table's owner lasts, before it is asked again."""
 _TOGETHER: Final = 16
 """Most servers asked at once."""
 _METHODS: Final = "GET, HEAD"
@@ -167,7 +172,8 @@ class RestEndpoint:
             return reply
         others = await self._others(operation, arguments, request)
         work = partial(self._of_all, operation, arguments, given, request, others)
-        reply = await threads.run(request.table, work)
+        # Not on the threads of a table that is named: those may hang, and nothing here waits.
+        reply = await threads.run(NO_TABLE, work)
         self._drop_later()
         return reply
 
@@ -372,7 +378,7 @@ class RestEndpoint:
         while True:
             target = f"{operation.path}?{urlencode(params)}".encode("ascii")
             fields = {REQUEST_ID: request.fields.get(REQUEST_ID, b"-")}
-            sent = Forwarded("GET", target, fields, within_s=MEMBER_S)
+            sent = Forwarded("GET", target, fields, within_s=MEMBER_S, may_be_late=True)
             answer = await forwarder.tell(url, sent)
             if answer is None or answer.status != HTTPStatus.OK:
                 status = "no answer" if answer is None else f"status {answer.status}"
@@ -400,7 +406,7 @@ class RestEndpoint:
             current = self._current
             if not operation.columns:
                 named = arguments[TABLE]
-                table = None if named is None else str(TableId.of(named).normal())
+                table = None if named is None else self._label(named)
                 scrape, url = self._scrape(table), None if current is None else current.url
                 process = self._process.collect()
                 own = server_figures(scrape, arguments["names"], table, url, process)
@@ -420,15 +426,26 @@ class RestEndpoint:
             listing = Listing(head, [*blocks(rows)], lambda block: block, 500 * len(rows))
             return self._page(operation, arguments, request, listing)
 
+    def _label(self, base_path: str) -> str:
+        """Return the text that metrics name a table by; rows have the text as it was given."""
+        text = str(TableId.of(base_path).normal())
+        open_ids = (table.table_id for table in self._views.open_tables())
+        return next((str(each) for each in open_ids if self._views.as_given(each) == text), text)
+
     # Watching; on the loop.
 
     async def _watched(
         self, threads: TableThreads, request: Request, arguments: Mapping[str, Any]
     ) -> Reply:
         base_path, timeout_s = arguments[TABLE], arguments["timeout"]
-        looks = partial(self._look, threads, request, base_path)
+        forwarder = self._forwarder
+        # A watch that another server has passed on looks here, and waits for no other server's.
+        is_passed_on = forwarder is not None and forwarder.is_passed_on(request.fields)
+        owners = None if is_passed_on else forwarder
+        here = partial(threads.run, request.table, self._look_here, base_path)
+        looks = partial(self._look, owners, base_path, here)
         state, changed = await self.watches.wait(
-            request.table, arguments["after"], timeout_s, looks
+            (request.table, is_passed_on), arguments["after"], timeout_s, looks
         )
         value = {
             "table": str(TableId.of(base_path).normal()),
@@ -441,36 +458,60 @@ class RestEndpoint:
 
     async def _look(
         self,
-        threads: TableThreads,
-        request: Request,
+        forwarder: Forwarder | None,
         base_path: str,
+        here: Callable[[frozenset[str]], Awaitable[Look]],
         before: TableMark | None,
+        newer: frozenset[str],
     ) -> Look:
-        """Look at a table for all its watchers: at its owner, or here."""
-        forwarder = self._forwarder
-        if forwarder is not None and not forwarder.is_passed_on(request.fields):
-            owners = forwarder.before(str(TableId.of(base_path).normal()))
-            mark = "" if before is None else before.mark
-            params = {TABLE: base_path, "after": mark, "timeout": UPSTREAM_S}
-            sent = Forwarded(
-                *("GET", f"{WATCH_PATH}?{urlencode(params)}".encode("ascii")),
-                within_s=UPSTREAM_S + MEMBER_S,
-            )
-            answer = await forwarder.ask(owners, sent) if owners else None
-            if answer is not None and answer.status == HTTPStatus.OK:
-                value = bounded_loads(bytes(answer.body))
-                mark = str(value["state"])
-                return Look(TableMark(value["instant"], mark, (mark[:64], str(value["hash"]))))
-        return await threads.run(request.table, self._look_here, base_path)
+        """Look at a table for all its watchers: at its owner, or here.
 
-    def _look_here(self, base_path: str) -> Look:
+        Args:
+            forwarder: Asks the owner; ``None``: the look is here.
+            base_path: The table's base path.
+            here: Looks here.
+            before: See ``Looks``.
+            newer: Likewise.
+        """
+        if forwarder is not None:
+            urls, is_theirs = self._owners(forwarder, base_path)
+            found = await look_at_owner(forwarder, urls, base_path, before, newer)
+            if isinstance(found, TableMark):
+                return Look(found)
+            if is_theirs:
+                raise refused_by_owner(found, base_path)
+        return await here(newer)
+
+    def _owners(self, forwarder: Forwarder, base_path: str) -> tuple[tuple[str, ...], bool]:
+        """Return the servers that a table is watched at, and whether it can't be watched here.
+
+        That is so if another group has it, below a root that this server doesn't have.
+        """
+        table, current = str(TableId.of(base_path).normal()), self._current
+        urls = forwarder.before(table)
+        if current is None or self._views.is_below_root(base_path):
+            return urls, False
+        known, name = current.known, current.known.group(table)
+        group = known.fleet.group(name)
+        if name == current.group:
+            return urls, False
+        if group is not None and not group.may_have(table):
+            return (), False  # every server refuses it
+        further = (url for url in known.further(table) if url not in urls)
+        return (*urls, *further), bool(known.fleet.members)
+
+    def _look_here(self, base_path: str, newer: frozenset[str]) -> Look:
         lease: Lease = self._views.lease(base_path)
         table = lease.table
         pause_s = self._watch_s(table.table_id)
         with refusing_if_closed(table):
+            held = table.state.held
             # A little less, so that each look is one, whatever the clock's resolution.
-            found = TableMark.of(table.recent(0.9 * pause_s, "watch"))
-        return Look(found, pause_s, table.table_id)
+            within_s = 0.9 * pause_s
+            if held is None or any(may_be_newer(mark, held) for mark in newer):
+                within_s = 0.0
+            found = TableMark.of(table.recent(within_s, "watch"))
+        return Look(found, pause_s, table)
 
 
 def refusal(error: Exception, request: Request) -> Reply:

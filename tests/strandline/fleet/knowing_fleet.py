@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 
 from strandline.fleet.current import CurrentFleet, KnownFleet
 from strandline.fleet.forward import Forwarder
+from strandline.fleet.peer_connection import PeerLimits
 from strandline.fleet.seats import Fleet, HeldSeat, Member
 from strandline.fleet.state.base import Cancel
 from strandline.server.http.listener import bind
@@ -38,7 +39,9 @@ class KnowingServer:
         caught_up: How often it was to read the fleet again.
     """
 
-    def __init__(self, root: str | None, stack: ExitStack) -> None:
+    def __init__(
+        self, root: str | None, stack: ExitStack, limits: PeerLimits | None, watch_s: float
+    ) -> None:
         listener = bind("127.0.0.1", 0)
         options = ServerOptions()
         self.port = listener.getsockname()[1]
@@ -53,10 +56,12 @@ class KnowingServer:
             TOKEN,
             epoch=lambda: self.current.known.epoch,
             hear=self.current.hear,
+            limits=limits,
             followers=lambda table: self.current.known.followers(table),
         )
         roots = () if root is None else (root,)
-        self.parts = Parts(PartsOptions(roots, TOKEN), forwarder=forwarder, current=self.current)
+        parts_options = PartsOptions(roots, TOKEN, watch_s=watch_s)
+        self.parts = Parts(parts_options, forwarder=forwarder, current=self.current)
         self._stack = stack
         self.end = stack.enter_context(ExitStack())
         self.end.enter_context(running(ServiceServer(self.parts, options, listener)))
@@ -75,11 +80,18 @@ class KnowingServer:
 
 
 @contextmanager
-def knowing_fleet(root: str, count: int = 3, routers: int = 0) -> Iterator[list[KnowingServer]]:
+def knowing_fleet(
+    root: str,
+    count: int = 3,
+    routers: int = 0,
+    *,
+    limits: PeerLimits | None = None,
+    watch_s: float = 0.0,
+) -> Iterator[list[KnowingServer]]:
     """Run servers of a root, then some without any."""
     with ExitStack() as stack:
         roots = (*[root] * count, *[None] * routers)
-        yield [KnowingServer(each, stack) for each in roots]
+        yield [KnowingServer(each, stack, limits, watch_s) for each in roots]
 
 
 def fleet_of(*holders: KnowingServer | None, standbys: tuple[KnowingServer, ...] = ()) -> Fleet:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from fsview.wire.routes import BY_NAME
 from strandline.fleet.groups import Group
 from strandline.fleet.mounts import Mount, MountTable
 from strandline.fleet.seats import Fleet, HeldSeat, Member
+from strandline.server.rest.watch import Watches
 from tests.kit.formats.marker_name import marker_name
 from tests.kit.servers.live_service import Answered, known
 from tests.kit.tables.small_table import SmallTable
@@ -133,3 +135,24 @@ def test_another_server_of_the_group_answers_if_the_table_s_own_do_not(tmp_path:
         holders[1].end.close()
         for answer in ask_all(router, table):
             assert (answer.status, answer.headers["retry-after"]) == (503, "1"), answer.body
+
+
+def test_errors_about_another_group_s_table_have_the_shape_of_their_routes(
+    servers: list[KnowingServer], table: SmallTable, tmp_path: Path
+) -> None:
+    one, router = servers
+
+    def refused(name: str) -> tuple[int, str]:
+        params = {"table": table.storage.base_path}
+        answer = router.client().request("GET", f"/v2/{name}", params)
+        shape = json.loads(answer.body)
+        assert shape["status"] == answer.status
+        return answer.status, shape["code"]
+
+    tell(servers, fleet_of(servers, table, str(tmp_path / "pond")), 1)
+    assert refused("timeline") == refused("watch") == (403, "root_not_allowed")
+    tell(servers, fleet_of(servers, table, table.storage.base_path), 2)
+    one.parts.rest.watches = Watches(at_most=0)
+    assert refused("watch") == (503, "too_many_watchers")
+    one.end.close()
+    assert refused("timeline") == refused("watch") == (503, "no_server")

@@ -230,6 +230,23 @@ def test_a_table_that_hangs_leaves_half_of_the_connections_to_others() -> None:
     asyncio.run(play())
 
 
+def test_a_peer_is_not_taken_for_dead_if_its_answer_may_be_late() -> None:
+    async def play() -> None:
+        async with listening(hang) as url:
+            peer = Peer(url, PeerLimits(), Received())
+            for may_be_late in (True, False):
+                with pytest.raises(ServiceTimeoutError):
+                    await peer.ask(REQUEST, is_safe=True, within_s=0.1, may_be_late=may_be_late)
+                assert peer.may_be_asked() is may_be_late
+            peer.close()
+
+    async def hang(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+        await request_from(reader)
+        await end_of(reader)
+
+    asyncio.run(play())
+
+
 class LoopAhead(asyncio.SelectorEventLoop):
     """A loop whose clock can be set forward."""
 

@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 
 from fsview.wire.routes import BY_NAME
+from strandline.fleet.peer_connection import PeerLimits
 from tests.executor_proxy.scripted_server import Reply, ScriptedServer
 from tests.kit.concurrency.patience import PATIENCE_S, pause
 from tests.kit.servers.live_service import TOKEN, HttpClient
@@ -156,3 +157,44 @@ def test_a_server_keeps_one_watch_at_the_owner_for_all(pair: Pair) -> None:
     assert {answer["state"] for answer in answers} == {
         pair.ask(0, "timeline", table=pair.path)["state"]
     }
+
+
+def test_watches_leave_the_connections_to_other_requests(tmp_path: Path) -> None:
+    with (
+        knowing_fleet(str(tmp_path), 2, limits=PeerLimits(connections=1), watch_s=0.05) as servers,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        pair = Pair(servers, tmp_path)
+        state = pair.ask(1, "watch", table=pair.path)["state"]
+        waiting = pool.submit(pair.ask, 1, "watch", table=pair.path, after=state, timeout="60")
+        counts = [server.parts.rest.watches for server in servers]
+        while (counts[0].count, counts[1].count) != (1, 1):
+            pause()
+        assert pair.ask(1, "timeline", table=pair.path)["rows"]
+        assert servers[1].parts.views.open_tables() == ()
+        pair.table.write(("p=1", "d-0"))
+        pair.ask(0, "timeline", table=pair.path)
+        assert waiting.result(PATIENCE_S)["changed"]
+
+
+def test_servers_that_take_each_other_for_the_owner_watch_nevertheless(tmp_path: Path) -> None:
+    with (
+        knowing_fleet(str(tmp_path), 2, watch_s=0.05) as servers,
+        ThreadPoolExecutor(2) as pool,
+    ):
+        pair = Pair(servers, tmp_path)
+        state = pair.ask(0, "watch", table=pair.path)["state"]
+        waiting = [
+            pool.submit(pair.ask, number, "watch", table=pair.path, after=state, timeout="20")
+            for number in (0, 1)
+        ]
+        counts = [server.parts.rest.watches for server in servers]
+        while (counts[0].count, counts[1].count) != (2, 1):
+            pause()
+        servers[0].current.tell(fleet_of(*reversed(servers)), 2)
+        while counts[1].count != 2:
+            pause()
+        pair.table.write(("p=1", "d-0"))
+        answers = [each.result(PATIENCE_S) for each in waiting]
+    assert [answer["changed"] for answer in answers] == [True, True]
+    assert state not in {answer["state"] for answer in answers}

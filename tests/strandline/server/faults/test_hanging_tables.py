@@ -91,6 +91,7 @@ def test_a_hanging_table_takes_no_thread_that_others_need(tmp_path: Path) -> Non
         markers = {"markerdirpath": f"{tmp_path}/good/.hoodie/.temp/20260101000000000"}
         assert client.request("GET", MARKERS, markers).body == b"[]"
         assert client.request("GET", "/healthz").status == 200
+        assert client.request("GET", "/v2/status", {"table": hanging}).status == 200
         (said,) = shares(client)["tables"]
         assert (said["base_path"], said["threads"], said["waiting"]) == (hanging, 4, 16)
         assert said["longest_s"] > 0

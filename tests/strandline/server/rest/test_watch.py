@@ -4,27 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterator
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from executor_proxy.view_location import NEWEST, LocatedView, ViewLocation, connect
 from fsview.metrics import EXPORTED_TABLES
+from fsview.table_view import TableView
 from fsview.wire.routes import BY_NAME
+from strandline.fleet.forward import Forwarded, Forwarder
+from strandline.fleet.peer_connection import CountedBody, PeerAnswer, Received
 from strandline.server.http.server import ServiceServer
 from strandline.server.http.server_options import ServerOptions
+from strandline.server.log_format import REQUEST
 from strandline.server.process.composition_root import Parts, _watch_s
 from strandline.server.process.options import PartsOptions
 from strandline.server.rest.operation import Refusal
-from strandline.server.rest.watch import AT_MOST, Look, TableMark, Watches
+from strandline.server.rest.watch import AT_MOST, Look, TableMark, Watches, look_at_owner
 from tests.kit.concurrency.patience import PATIENCE_S, pause
 from tests.kit.servers.live_service import TOKEN, HttpClient, running
 from tests.kit.storage.memory_storage import MemoryStorage
 from tests.kit.tables.small_table import SmallTable
-from timeline.errors import ConfigError, StorageUnavailableError
+from timeline.errors import ConfigError, StorageUnavailableError, StrandlineError
+from timeline.storage.local import LocalStorage
 from timeline.storage.table_id import TableId
 
 SYNC = BY_NAME["sync"]
@@ -44,7 +51,7 @@ class Looking:
         self.pauses: list[asyncio.Future[None]] = []
         self.paused = asyncio.Event()
 
-    async def look(self, _: TableMark | None) -> Look:
+    async def look(self, _: TableMark | None, __: frozenset[str]) -> Look:
         self.looks += 1
         if self.error is not None:
             raise self.error
@@ -96,17 +103,102 @@ def test_one_look_tells_all_watchers_of_a_table() -> None:
 
 def test_nobody_looks_without_watchers() -> None:
     async def test(watches: Watches, looking: Looking) -> None:
-        found, changed = await watches.wait("t", mark(1).mark, 0.0, looking.look)
-        assert not changed
-        assert found in (None, mark(1))
+        found = await watches.wait("t", mark(1).mark, 0.0, looking.look)
+        assert found == (mark(1), False)
         await asyncio.sleep(0)
         before = looking.looks
         for each in looking.pauses:
             assert each.cancelled()
         await asyncio.sleep(0)
-        assert looking.looks == before <= 1
+        assert looking.looks == before == 1
 
     run(test)
+
+
+def test_a_watcher_without_patience_is_told_what_one_look_finds() -> None:
+    async def test(watches: Watches, looking: Looking) -> None:
+        found = await watches.wait("t", mark(2).mark, 0.0, looking.look)
+        assert found == (mark(1), True)
+
+    run(test)
+
+
+def test_looks_have_no_request_s_context() -> None:
+    async def test(watches: Watches, looking: Looking) -> None:
+        requests: list[str] = []
+
+        async def look(before: TableMark | None, newer: frozenset[str]) -> Look:
+            requests.append(REQUEST.get())
+            return await looking.look(before, newer)
+
+        REQUEST.set("first")
+        await watches.wait("t", None, PATIENCE_S, look)
+        assert requests == [""]
+
+    run(test)
+
+
+def test_a_table_is_looked_at_again_after_an_unforeseen_error() -> None:
+    async def test(watches: Watches, looking: Looking) -> None:
+        joined: list[asyncio.Task[tuple[TableMark | None, bool]]] = []
+
+        async def look(before: TableMark | None, newer: frozenset[str]) -> Look:
+            if not joined:
+                # It comes after the error is told, and before the one that is told has left.
+                waits = watches.wait("t", None, PATIENCE_S, look)
+                joined.append(asyncio.get_running_loop().create_task(waits))
+                raise ValueError("unforeseen")
+            return await looking.look(before, newer)
+
+        with pytest.raises(StrandlineError, match="can't be looked at"):
+            await watches.wait("t", None, PATIENCE_S, look)
+        await looking.next_look()
+        assert await joined[0] == (mark(1), True)
+
+    run(test)
+
+
+def test_a_sync_during_a_look_is_not_lost() -> None:
+    async def test(watches: Watches, looking: Looking) -> None:
+        table = SmallTable(MemoryStorage("/t"))
+        table.write(("p=1", "a-0"))
+        view = TableView(table.storage)
+        older = TableMark.of(view.sync())
+
+        async def look(_: TableMark | None, __: frozenset[str]) -> Look:
+            looking.looks += 1
+            table.write(("p=1", f"b-{looking.looks}"))
+            view.sync()
+            watches.synced(view)
+            return Look(older, 1.0, view)
+
+        found = await watches.wait("t", older.mark, PATIENCE_S, look)
+        assert found == (TableMark.of(view.newest()), True)
+        assert looking.looks == 1
+
+    run(test)
+
+
+class Owner(Forwarder):
+    """Another server that answers a watch with this text."""
+
+    def __init__(self, body: bytes) -> None:
+        super().__init__("http://here:1", lambda *_: [], None)
+        self._body = body
+
+    async def ask(self, urls: Sequence[str], request: Forwarded) -> PeerAnswer:
+        assert urls
+        assert request.waits
+        return PeerAnswer(200, {}, self._body, CountedBody(Received(), 0))
+
+
+@pytest.mark.parametrize("before", [None, mark(1)])
+def test_an_owner_that_knows_no_state_tells_nothing(before: TableMark | None) -> None:
+    unknown = b'{"state": "", "hash": null, "instant": null, "changed": false}'
+    for body, known in ((unknown, before), (b"[]", None), (b"<html>", None)):
+        look = look_at_owner(Owner(body), ("http://a:1",), "/t", before, frozenset())
+        found = asyncio.run(look)
+        assert (found if isinstance(found, TableMark) else None) == known
 
 
 @pytest.mark.property
@@ -212,6 +304,61 @@ def test_a_pending_instant_changes_the_state_too() -> None:
 
 
 @pytest.mark.property
+def test_a_client_that_knows_a_newer_state_than_the_service_waits() -> None:
+    with served() as service, ThreadPoolExecutor(1) as pool:
+        state = service.ask("/v2/watch", table="/t")["state"]
+        for others in (0, 1):
+            waiting = [
+                pool.submit(service.ask, "/v2/watch", table="/t", after=state, timeout="60")
+                for _ in range(others)
+            ]
+            service.wait_for_watchers(others)
+            service.table.write(("p=1", f"b-{others}"))
+            newer = TableMark.of(TableView(service.table.storage).sync())
+            for after in (newer.mark, newer.hashes[1]):
+                answer = service.ask("/v2/watch", table="/t", after=after, timeout="0.1")
+                assert (answer["changed"], answer["state"]) == (False, newer.mark)
+            assert [each.result(PATIENCE_S)["state"] for each in waiting] == [newer.mark] * others
+            state = newer.mark
+
+
+@pytest.mark.property
+def test_a_wait_at_a_service_with_too_many_watchers_ends_in_time() -> None:
+    with served() as service:
+        view = connect(service.url, "/t", token=TOKEN, fallback=False)
+        service.server.parts.rest.watches = Watches(at_most=0)
+        began_s = time.monotonic()
+        assert not view.wait_for_change(0.2)
+        assert 0.2 <= time.monotonic() - began_s < PATIENCE_S
+
+
+def test_waits_are_no_slow_requests() -> None:
+    with served() as service:
+        service.ask("/v2/watch", table="/t")
+        service.ask("/v2/timeline", table="/t")
+        timed = {each.route for each in service.server.parts.latencies.snapshot()}
+        assert "/v2/timeline" in timed
+        assert "/v2/watch" not in timed
+
+
+@pytest.mark.property
+def test_the_status_finds_a_table_by_the_text_in_the_rows(tmp_path: Path) -> None:
+    lake, link = tmp_path / "lake", tmp_path / "link"
+    SmallTable(LocalStorage(str(lake / "t"))).write(("p=1", "a-0"))
+    link.symlink_to(lake)
+    parts = Parts(PartsOptions((str(link),), TOKEN))
+    with running(ServiceServer(parts, ServerOptions())) as server:
+        served = Served(SmallTable(LocalStorage(str(lake / "t"))), server)
+        served.ask("/v2/timeline", table=str(link / "t"))
+        (row,) = served.ask("/v2/tables")["rows"]
+        assert row["table"] == f"file://{link}/t"
+        asked = {"table": row["table"], "names": "strandline_syncs"}
+        metrics = served.ask("/v2/status", **asked)["servers"][0]["metrics"]
+        labels = [s["labels"]["table"] for s in metrics["strandline_syncs_total"]["samples"]]
+        assert labels == [f"file://{lake}/t"]
+
+
+@pytest.mark.property
 def test_a_view_waits_for_a_change() -> None:
     with served() as service, ThreadPoolExecutor(1) as pool:
         view = connect(service.url, "/t", token=TOKEN, fallback=False)
@@ -223,6 +370,7 @@ def test_a_view_waits_for_a_change() -> None:
         with HttpClient(service.server.port) as client:
             client.request(SYNC.method, SYNC.path, {"basepath": "/t"})
         assert waiting.result(PATIENCE_S)
+        assert view.wait_for_change(0.0)
         view.sync()
         assert {file.file_id for file in view.latest_base_files("p=1")} == {"a-0", "b-0"}
         assert not view.wait_for_change(0.0)
