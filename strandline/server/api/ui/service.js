@@ -34,7 +34,7 @@ export function serviceView(main, _, signal) {
   signal.addEventListener("abort", () => Object.values(panels).forEach((each) => each.dispose()));
   poll(EVERY_S, signal, async () => {
     try {
-      const [status, tables] = await Promise.all([read("status", { names: NAMES }, signal), read("tables", { limit: 1000 }, signal)]);
+      const [status, tables] = await Promise.all([read("status", { names: NAMES }, signal), read("tables", { limit: 1000, once: true }, signal)]);
       remember(status);
       if (status.servers.length > 1 && choose.childElementCount === 0) {
         const options = Object.fromEntries([["", "All servers"], ...status.servers.map((each) => [each.server, each.server.replace(/^https?:\/\//, "")])]);
