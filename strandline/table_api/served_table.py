@@ -48,6 +48,7 @@ from strandline.table_services.clean.policy import clean_settings
 from strandline.table_services.clean.preview import preview
 from timeline.archive.archived_timeline import HELD_BYTES, ArchivedTimeline
 from timeline.clock import SystemClock, TimeGenerator
+from timeline.errors import ViewBehindError
 from timeline.instant import Instant
 from timeline.meta_client import TableMetaClient
 
@@ -303,7 +304,15 @@ class ServedTable:
         # Its own view, as a planner syncs it if it lags.
         view = InspectedView(self._view.table, self._view.snapshot)
         planner = CleanPlanner(self._meta(), view, times, settings)
-        return preview(planner, self._view.snapshot.active, settings.policy)
+        try:
+            return preview(planner, self._view.snapshot.active, settings.policy)
+        except ViewBehindError as error:
+            # A rollback or another clean isn't finished; the state that is asked is the newest.
+            raise Refusal(
+                *(503, "removal_pending", error.message),
+                allowed=error.hint,
+                retry_after_s=_REMOVAL_S,
+            ) from error
 
     def _meta(self) -> TableMetaClient:
         return TableMetaClient.open(self._view.table.storage, cause=CAUSE)
@@ -363,6 +372,8 @@ def _with_marks(
 
 _REASONS: Final = 20
 """Most reasons of a summary."""
+_REMOVAL_S: Final = 10
+"""When to ask again for what a clean would delete, while files are being removed."""
 _SUM_NAMES: Final = (
     *("partitions", "file_groups", "base_files", "log_files", "bytes", "slices", "files"),
 )

@@ -74,7 +74,8 @@ _SAID: Final = {
     "410": "The cursor or the snapshot isn't held any more.",
     "422": "The table's version or type isn't supported, or there are too many rows.",
     "500": "Metadata is damaged, or storage failed.",
-    "503": "Storage can't be reached, or too many requests watch; `Retry-After` may say when.",
+    "503": "Storage can't be reached, files are being removed, or too many requests watch;"
+    " `Retry-After` may say when.",
 }
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
+import pytest
+
 from fsview.local_view import InspectedView, LocalView
 from fsview.table_view import TableView
 from strandline.server.rest import listing
@@ -13,6 +15,8 @@ from strandline.table_api.served_table import ServedTable
 from tests.kit.servers.live_service import AppClient, GoldenTables, parts_of
 from tests.kit.storage.memory_storage import MemoryStorage
 from tests.kit.tables import golden
+from tests.kit.tables.model import undoing, writes
+from tests.kit.tables.model.table import ModelTable
 from tests.kit.tables.small_table import SmallTable
 from tests.strandline.server.rest.conftest import ARCHIVED, checked
 
@@ -24,6 +28,7 @@ def pages(found: Listing, limit: int) -> Iterator[list[Row]]:
         yield rows
 
 
+@pytest.mark.property
 def test_a_large_partition_is_read_in_blocks() -> None:
     table = SmallTable()
     table.write(*(("p", f"f{number}") for number in range(1_200)))
@@ -49,7 +54,7 @@ def test_a_large_partition_is_read_in_blocks() -> None:
         assert max(map(len, read)) < 400
         assert [[*block] for block in found.blocks_of("p", 2)] == read[2:]
         wanted = [row for row in whole if row["file_id"] != "f7"]
-        for limit in (50, 10_000):
+        for limit in (500, 10_000):
             rows = [*pages(found, limit)]
             assert all(len(each) == limit for each in rows[:-1])
             assert [row for each in rows for row in each] == wanted, (name, limit)
@@ -90,6 +95,21 @@ def test_a_file_that_a_clean_under_way_deleted_has_no_size() -> None:
     parts.close()
 
 
+def test_a_clean_isnt_shown_while_a_rollback_isnt_finished() -> None:
+    table = ModelTable(9, "COPY_ON_WRITE")
+    group = table.group("a", 0)
+    for _ in range(3):
+        writes.complete(table, writes.begin(table, [(group, "base")]))
+    undoing.begin_rollback(table, writes.begin(table, [(group, "base")]))
+    path = table.storage.base_path
+    parts = parts_of(path, opener=lambda *_: table.storage)
+    answered = AppClient(parts).request("GET", "/v2/clean", {"table": path, "retain": "1"})
+    error = checked(answered, "/v2/clean")
+    assert (error["status"], error["code"]) == (503, "removal_pending")
+    assert int(answered.headers["retry-after"]) > 0
+    parts.close()
+
+
 def test_pages_are_of_the_state_of_the_first() -> None:
     table = SmallTable(MemoryStorage("/t"))
     table.write(("p", "f1"), ("p", "f2"))
@@ -107,6 +127,7 @@ def test_pages_are_of_the_state_of_the_first() -> None:
     parts.close()
 
 
+@pytest.mark.property
 def test_details_read_the_archive_once_for_all_pages() -> None:
     tables = GoldenTables()
     parts = parts_of("/golden", opener=tables)
