@@ -61,7 +61,6 @@ class TableView:
         is_closed: Whether ``close`` was called: nothing more is answered from it.
         was_used: Whether it was asked again since ``ViewManager`` last looked for tables to close.
         leases: What keeps it open; guarded by ``ViewManager``.
-        on_sync: Is called after each sync; never waits.
     """
 
     def __init__(
@@ -76,6 +75,7 @@ class TableView:
         trusted_s: float = 0.0,
         gathers: bool = True,
         slow_sync_s: float = 0.0,
+        synced: Callable[[TableId, Snapshot], object] = lambda *_: None,
     ) -> None:
         """Make a view of the table at the storage's base path; reads nothing yet.
 
@@ -94,12 +94,12 @@ class TableView:
             gathers: Whether threads that list partitions at the same time wait for each other, to
                 share a listing of the timeline (``fsview.single_flight``).
             slow_sync_s: From which on a sync is logged; 0: none is.
+            synced: Is called with what each sync brought; never waits, and doesn't hold this view.
         """
         clock = clock or SystemClock()
         self.is_closed = False
         self.was_used = False
         self.leases: WeakSet[Lease] = WeakSet()
-        self.on_sync: Callable[[TableView], object] = lambda _: None
         self.storage = storage
         self._metrics = metrics or Metrics()
         self.table_id = TableId.of(storage.base_path)
@@ -118,7 +118,7 @@ class TableView:
             clock=clock,
             barrier=TimedBarrier(clock) if gathers else None,
             slow_s=slow_sync_s,
-            synced=lambda: self.on_sync(self),
+            synced=synced,
         )
         self._branches = BranchFinder(self._follower)
         self.loader = PartitionLoader(self._follower, trusted_s=trusted_s)

@@ -19,6 +19,7 @@ from fsview.metrics import Metrics
 from fsview.record.shared import kept_in
 from fsview.served_roots import ServedRoots, resolved
 from fsview.single_flight import Shared
+from fsview.snapshot.snapshot import Snapshot
 from fsview.store.budget import MOST_OPEN, RETAINED_SNAPSHOTS
 from fsview.store.stores import Stores
 from fsview.table_view import Lease, TableView
@@ -75,7 +76,7 @@ class ViewManager:
         most_open: How many tables may be open.
         busy_tables: Returns tables that aren't to be closed although no request uses them.
         on_close: Is called with each table that was closed although it is served.
-        on_sync: Is called with each table after each of its syncs; never waits.
+        on_sync: Is called with a table and its newest snapshot after each sync; never waits.
     """
 
     def __init__(
@@ -127,7 +128,7 @@ class ViewManager:
         self.most_open = self.stores.most_open(most_open)
         self.busy_tables: Callable[[], Collection[TableId]] = frozenset
         self.on_close: Callable[[TableView], object] = lambda _: None
-        self.on_sync: Callable[[TableView], object] = lambda _: None
+        self.on_sync: Callable[[TableId, Snapshot], object] = lambda *_: None
         self._closing: dict[TableId, threading.Event] = {}
         self._being_opened: dict[TableId, Storage] = {}
         self._closed: OrderedDict[int, None] = OrderedDict()
@@ -496,8 +497,8 @@ class ViewManager:
                 record=kept_in(store),
                 share=self.stores.budget.share(self.stores.retained),
                 slow_sync_s=self._slow_sync_s,
+                synced=self.on_sync,
             )
-            table.on_sync = self.on_sync
             if prepare is not None:
                 prepare(table)
             # Before others can find it: a table that can't be read doesn't count as open.

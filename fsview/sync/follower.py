@@ -35,6 +35,7 @@ from timeline.errors import (
 )
 from timeline.meta_client import RefusedFiles, TableMetaClient
 from timeline.storage.base import FileInfo, Storage
+from timeline.storage.table_id import TableId
 from timeline.table.config import CONFIG_PATH, TableConfig
 from timeline.timeline import Timeline
 from timeline.tracing import CAUSE, INSTANT, TABLE, child
@@ -64,7 +65,7 @@ class TimelineFollower:
         clock: Clock,
         barrier: TimedBarrier | None = None,
         slow_s: float = 0.0,
-        synced: Callable[[], object] = lambda: None,
+        synced: Callable[[TableId, Snapshot], object] = lambda *_: None,
     ) -> None:
         """Read nothing yet.
 
@@ -75,7 +76,7 @@ class TimelineFollower:
             clock: Times syncs.
             barrier: Where loads wait for each other; ``None``: they don't.
             slow_s: From which on a sync is logged; 0: none is.
-            synced: Is called after each sync; never waits.
+            synced: Is called with what each sync brought; never waits.
         """
         self.storage = storage
         self.state = state
@@ -166,7 +167,7 @@ class TimelineFollower:
             if 0 < self._slow_s <= took_s:
                 logger.warning("%s: a sync for %s took %.1f s", self.state.table_id, cause, took_s)
         self.count("sync_causes", cause=cause)
-        self._synced()
+        self._synced(self.state.table_id, newest)
         return newest
 
     def _sync(self) -> Snapshot:

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from fsview.snapshot.snapshot import Snapshot
-from fsview.table_view import TableView
 from strandline.server.rest.operation import Refusal
 from timeline.errors import StrandlineError
 from timeline.storage.table_id import TableId
@@ -175,11 +174,11 @@ class Watches:
             if not watched.watchers:
                 self._forget(table, watched)
 
-    def synced(self, table: TableView) -> None:
-        """Tell the watchers of a table that it was synced; for any thread, never waits."""
+    def synced(self, table_id: TableId, newest: Snapshot) -> None:
+        """Tell the watchers of a table what a sync brought; for any thread, never waits."""
         loop = self._loop
-        if table.table_id in self._followed and loop is not None and not loop.is_closed():
-            loop.call_soon_threadsafe(self._show, table)
+        if table_id in self._followed and loop is not None and not loop.is_closed():
+            loop.call_soon_threadsafe(self._show, table_id, newest)
 
     def end(self) -> None:
         """Answer all watchers now, as the server stops."""
@@ -188,13 +187,10 @@ class Watches:
             for watcher in watched.watchers:
                 watcher.told.cancel()
 
-    def _show(self, table: TableView) -> None:
-        history = table.state.held
-        if history is None:
-            return
-        state = TableMark.of(history.newest)
+    def _show(self, table_id: TableId, newest: Snapshot) -> None:
+        state = TableMark.of(newest)
         for watched in self._tables.values():
-            if watched.table_id == table.table_id:
+            if watched.table_id == table_id:
                 watched.show(state)
 
     def _forget(self, table: str, watched: _Watched) -> None:
