@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from fsview.wire.param import REQUEST_ID_HEADER
 from timeline.errors import BadAnswerError, ConfigError
-from timeline.tracing import Span, Value, child
+from timeline.tracing import UNRECORDED, Span, Value, is_sampled, span
 
 FINGERPRINT: Final = "sha256:"
 """Begins a fingerprint in place of a CA file."""
@@ -225,15 +225,17 @@ def request_span(method: str, path: str, url: str) -> Span:
         path: Without a query, which may be long.
         url: ``http(s)://host:port``.
     """
-    host, _, port = url.partition("//")[2].rstrip("/").rpartition(":")
+    if not is_sampled():
+        return UNRECORDED  # without the attributes
+    parts = urlsplit(url)
     attributes: dict[str, Value] = {
         "http.request.method": method,
-        "server.address": host.strip("[]"),
-        "server.port": int(port),
-        "url.full": url.rstrip("/") + path,
+        "server.address": parts.hostname or "",
+        "server.port": parts.port or 0,
+        "url.full": f"{parts.scheme}://{parts.netloc}{path}",
         "url.template": path,
     }
-    return child(f"{method} {path}", attributes, kind="CLIENT")
+    return span(f"{method} {path}", attributes, kind="CLIENT")
 
 
 def note_status(span: Span, status: int) -> None:

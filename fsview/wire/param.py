@@ -39,6 +39,12 @@ V2: Final = "/v2"
 """Where the routes for people and tools begin."""
 WATCH_PATH: Final = f"{V2}/watch"
 """Of the route that answers when a table changes."""
+OWNED_PATHS: Final = tuple(
+    f"{V2}/{name}"
+    for name in ("timeline", "partitions", "slices", "files", "group", "pending", "leases", "clean")
+)
+"""Of the routes that a table's owner answers. Its watchers at a server share one watch there; other
+routes are every server's."""
 TABLE: Final = "table"
 """Parameter of these routes with a table's base path."""
 

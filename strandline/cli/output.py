@@ -20,6 +20,13 @@ from timeline.errors import ConfigError, InputError, StrandlineError, TableNotFo
 FORMATS: Final = ("table", "json", "jsonl")
 
 _BELOW: Final = "  "
+_CONTROLS: Final = {code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)}
+"""Control characters that JSON allows within a text, and some terminals obey."""
+
+
+def as_json(value: Mapping[str, Any]) -> str:
+    """Return a value as a line of JSON without control characters; other letters as they are."""
+    return json.dumps(value, ensure_ascii=False).translate(_CONTROLS)
 
 
 def output_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -81,10 +88,10 @@ def print_rows(
         name: Name of the list.
     """
     if output == "json":
-        click.echo(json.dumps({**head, name: [dict(row) for row in rows]}, ensure_ascii=False))
+        click.echo(as_json({**head, name: [dict(row) for row in rows]}))
     elif output == "jsonl":
         for row in rows:
-            click.echo(json.dumps(dict(row), ensure_ascii=False))
+            click.echo(as_json(dict(row)))
     else:
         cells = [[_cell(row[c]) for c in columns] for row in rows]
         lines = list(_as_table(cells, columns))

@@ -7,7 +7,6 @@ pure.
 
 from __future__ import annotations
 
-import json
 import math
 import shutil
 import sys
@@ -19,7 +18,7 @@ from typing import Any, Final
 
 import click
 
-from strandline.cli.output import errors_in_a_line
+from strandline.cli.output import as_json, errors_in_a_line
 from strandline.client import RestClient
 from strandline.server.http.authorization import read_token_file
 from strandline.server.log_format import escaped
@@ -68,38 +67,54 @@ class Reading:
         """Return the sums of a metric's samples over all servers, by the values of labels."""
         found: Counter[tuple[str, ...]] = Counter()
         for server in self.status["servers"]:
-            for sample in (server["metrics"] or {}).get(metric, {"samples": ()})["samples"]:
-                key = tuple(sample["labels"].get(label, "") for label in labels)
-                # Of a histogram, the buckets alone have a bound.
-                if "le" not in labels or "le" in sample["labels"]:
-                    found[key] += sample["value"]
+            found.update(_sums_of(server, metric, *labels))
         return found
+
+    def since(self, before: Reading, metric: str, *labels: str) -> Counter[tuple[str, ...]]:
+        """Return by how much the sums grew, of the servers that answered both times.
+
+        Counters of a server that fell count from 0, as it has begun anew.
+        """
+        answered = {s["server"]: s for s in before.status["servers"] if not s["error"]}
+        found: Counter[tuple[str, ...]] = Counter()
+        for server in self.status["servers"]:
+            if earlier := answered.get(server["server"]):
+                old = _sums_of(earlier, metric, *labels)
+                new = _sums_of(server, metric, *labels)
+                found.update({k: n - old[k] if n >= old[k] else n for k, n in new.items()})
+        return found
+
+
+def _sums_of(server: Mapping[str, Any], metric: str, *labels: str) -> Counter[tuple[str, ...]]:
+    """Return the sums of a metric's samples of one server, by the values of labels."""
+    found: Counter[tuple[str, ...]] = Counter()
+    for sample in (server["metrics"] or {}).get(metric, {"samples": ()})["samples"]:
+        key = tuple(sample["labels"].get(label, "") for label in labels)
+        # Of a histogram, the buckets alone have a bound.
+        if "le" not in labels or "le" in sample["labels"]:
+            found[key] += sample["value"]
+    return found
 
 
 def figures(before: Reading, now: Reading) -> dict[str, Any]:
     """Return what a frame shows, as values for JSON; times in seconds, sizes in bytes.
 
     Args:
-        before: An earlier reading; counters that fell since then count from 0, as their server
-            has begun anew.
+        before: An earlier reading; a server or a table that isn't in it has no rate yet.
         now: The reading that is shown.
     """
     passed_s = max(now.at_s - before.at_s, 1e-9)
     servers = now.status["servers"]
 
-    def since(metric: str, *labels: str) -> Counter[tuple[str, ...]]:
-        earlier, later = before.sums(metric, *labels), now.sums(metric, *labels)
-        return Counter({k: n - earlier[k] if n >= earlier[k] else n for k, n in later.items()})
-
     def rows(metric: str, *labels: str) -> list[dict[str, Any]]:
-        recent = since(metric, *labels)
+        recent = now.since(before, metric, *labels)
         return [
             {**dict(zip(labels, key, strict=True)), "total": n, "per_s": recent[key] / passed_s}
             for key, n in now.sums(metric, *labels).most_common()
             if n
         ]
 
-    ways = since("strandline_requests_total", "way")
+    ways = now.since(before, "strandline_requests_total", "way")
     accounts = {key[0]: n for key, n in now.sums("strandline_memory_bytes", "account").items()}
     limit = sum(now.sums("strandline_memory_limit_bytes").values())
     earlier = {(t["table"], t["server"]): t["requests"] for t in before.tables["rows"]}
@@ -111,7 +126,7 @@ def figures(before: Reading, now: Reading) -> dict[str, Any]:
         ],
         "lookups_per_s": sum(ways.values()) / passed_s,
         "ready_share": ways["ready",] / sum(ways.values()) if any(ways.values()) else None,
-        "routes": _routes(since, now, passed_s),
+        "routes": _routes(before, now, passed_s),
         "refusals": rows("strandline_refusals_total", "route", "status", "code"),
         "syncs": rows("strandline_syncs_total", "cause"),
         "memory": {"bytes": sum(accounts.values()), "limit_bytes": limit, "accounts": accounts},
@@ -119,12 +134,10 @@ def figures(before: Reading, now: Reading) -> dict[str, Any]:
         "tables": [
             {
                 **{name: table[name] for name in _OF_TABLES},
-                "per_s": max(
-                    0, table["requests"] - earlier.get((table["table"], table["server"]), 0)
-                )
-                / passed_s,
+                "per_s": max(0, n - earlier.get((table["table"], table["server"]), n)) / passed_s,
             }
             for table in sorted(now.tables["rows"], key=lambda each: -each["requests"])
+            for n in (table["requests"],)
         ],
     }
 
@@ -136,12 +149,10 @@ _OF_TABLES: Final = (
 _TOOK: Final = "strandline_request_duration_seconds"
 
 
-def _routes(
-    since: Callable[..., Counter[tuple[str, ...]]], now: Reading, passed_s: float
-) -> list[dict[str, Any]]:
+def _routes(before: Reading, now: Reading, passed_s: float) -> list[dict[str, Any]]:
     """Return requests and latencies by route and way, the busiest first."""
     recent: dict[tuple[str, ...], dict[float, float]] = {}
-    for (*key, bound), n in since(_TOOK, "route", "way", "le").items():
+    for (*key, bound), n in now.since(before, _TOOK, "route", "way", "le").items():
         recent.setdefault(tuple(key), {})[float(bound.replace("+Inf", "inf"))] = n
     totals = {
         (route, way): n
@@ -153,11 +164,12 @@ def _routes(
             "route": key[0],
             "way": key[1],
             "total": total,
-            "per_s": recent[key][math.inf] / passed_s,
-            "p50_s": quantile(recent[key], 0.5),
-            "p99_s": quantile(recent[key], 0.99),
+            "per_s": counts[math.inf] / passed_s,
+            "p50_s": quantile(counts, 0.5),
+            "p99_s": quantile(counts, 0.99),
         }
         for key, total in totals.items()
+        for counts in (recent.get(key, {math.inf: 0.0}),)
     ]
     return sorted(found, key=lambda each: (-each["per_s"], -each["total"]))
 
@@ -203,12 +215,14 @@ def as_lines(url: str, shown: Mapping[str, Any], trouble: str = "") -> Iterator[
         for reason in filter(None, (each["error"], *(each["reasons"] or ()))):
             yield escaped(f"{name}{shortened(reason, _REASON_CHARACTERS)}")
     memory, ready_share = shown["memory"], shown["ready_share"]
+    many = len(shown["tables"])
     yield (
         f"look-ups {shown['lookups_per_s']:.1f}/s"
         + ("" if ready_share is None else f", {100 * ready_share:.1f} % ready")
         + f"   refusals {sum(each['per_s'] for each in shown['refusals']):.1f}/s"
         + f"   memory {_size(memory['bytes'])} of {_size(memory['limit_bytes'])}"
         + f"   tables {shown['tables_open']}"
+        + (f", the first {many} by name" if many < shown["tables_open"] else "")
     )
     yield from _columns(
         ("ROUTE", "WAY", "/S", "REQUESTS", "HALF", "99 %"),
@@ -376,7 +390,7 @@ def top(
 def _print(url: str, shown: Mapping[str, Any], trouble: str, output: str) -> None:
     """Print a frame; a terminal is cleared first, and shows as many lines as fit."""
     if output == "json":
-        click.echo(json.dumps({**shown, "trouble": trouble or None}, ensure_ascii=False))
+        click.echo(as_json({**shown, "trouble": trouble or None}))
         return
     lines = list(as_lines(url, shown, escaped(trouble)))
     if sys.stdout.isatty():

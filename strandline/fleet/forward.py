@@ -21,6 +21,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,11 +30,12 @@ from typing import Final
 
 from executor_proxy.exchange import note_status, request_span, tls_context
 from executor_proxy.seat_ring import Seat
-from fsview.wire.param import WAIT_HEADER
+from fsview.wire.param import V2, WAIT_HEADER
 from strandline.fleet.peer import Peer
 from strandline.fleet.peer_connection import PeerAnswer, PeerLimits, Received
 from timeline import tracing
-from timeline.errors import ConfigError, ServiceError, ServiceUnreachableError
+from timeline.encoding.json_text import bounded_loads
+from timeline.errors import ConfigError, InputError, ServiceError, ServiceUnreachableError
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +55,7 @@ MAX_PEERS: Final = 256
 """Most servers with kept connections; those of a fleet are replaced over the months."""
 
 _FORWARDED: Final = FORWARDED.encode("ascii")
+_V2: Final = f"{V2}/".encode("ascii")
 _WAIT: Final = WAIT_HEADER.lower().encode("ascii")
 _ABOUT_THE_PEER: Final = frozenset(
     {
@@ -66,6 +69,9 @@ _ABOUT_THE_PEER: Final = frozenset(
 )
 """Refusals of a request that this server has admitted: the peer's token, roots or limits differ."""
 
+_TARGET: Final = re.compile(rb"[!-~]+")
+_PLAIN: Final = re.compile(rb"[\t -~]+")
+
 Owners = Callable[[str, str | None], Sequence[Seat]]
 """(Text of a table's ``TableId``, partition or ``None``) → the seats that have the table now, the
 owner first; vacant ones have no address. Never waits."""
@@ -77,8 +83,8 @@ class Forwarded:
 
     Attributes:
         method: ``GET`` or ``POST``.
-        target: Path and query, ASCII.
-        headers: Those that the answer depends on, by name.
+        target: Path and query, escaped: visible characters of ASCII.
+        headers: Those that the answer depends on, by name; each ``is_plain``.
         body: The body.
         is_safe: Whether it may arrive at several servers.
         within_s: Seconds after which an answer is too late; ``None``: ``PeerLimits.answer_s``.
@@ -305,7 +311,7 @@ class Forwarder:
 
     async def _sent(self, peer: Peer, request: Forwarded) -> PeerAnswer:
         within_s = self._limits.answer_s if request.within_s is None else request.within_s
-        path = request.target.partition(b"?")[0].decode("ascii")
+        path = request.target.partition(b"?")[0].decode("latin-1")
         with request_span(request.method, path, peer.url) as span:
             sent = self._bytes(peer, request)
             answer = await peer.ask(
@@ -344,7 +350,12 @@ class Forwarder:
                     peer.close()
 
     def _bytes(self, peer: Peer, request: Forwarded) -> bytes:
-        """Return the bytes of a request."""
+        """Return the bytes of a request.
+
+        Raises:
+            InputError: Its target or a line isn't of the characters that it may have: it could be
+                read as several requests, of which the last one has the token.
+        """
         lines = [
             b"%b %b HTTP/1.1" % (request.method.encode("ascii"), request.target),
             b"host: " + peer.host,
@@ -354,11 +365,24 @@ class Forwarder:
         if self._tokens:
             lines.append(b"authorization: Bearer " + self._tokens[0])
         # In place of the client's, which a server that records nothing passes on.
-        trace = {name.encode(): text.encode() for name, text in tracing.headers().items()}
+        trace = {
+            name.encode("ascii"): text.encode("ascii", "replace")
+            for name, text in tracing.headers().items()
+        }
         lines += [b"%b: %b" % field for field in {**request.headers, **trace}.items()]
-        if request.method == "POST":
+        if request.method == "POST" or request.body:
             lines.append(b"content-length: %d" % len(request.body))
+        if not (_TARGET.fullmatch(request.target) and all(map(is_plain, lines))):
+            raise InputError(
+                f"the request {request.target[:200]!r} isn't forwarded: its target or a header has"
+                " characters that aren't visible ones of ASCII"
+            )
         return b"\r\n".join(lines) + b"\r\n\r\n" + request.body
+
+
+def is_plain(text: bytes) -> bool:
+    """Whether a line of a head may have a text: visible characters of ASCII, spaces and tabs."""
+    return _PLAIN.fullmatch(text) is not None
 
 
 def _part(request: Forwarded, spent_s: float) -> Forwarded:
@@ -375,4 +399,17 @@ def _is_of_another(answer: PeerAnswer, request: Forwarded) -> bool:
     if answer.status == HTTPStatus.SERVICE_UNAVAILABLE:
         # A busy server says when to ask again; one that is shutting down doesn't.
         return "retry-after" not in answer.headers and request.is_safe
+    if answer.status == HTTPStatus.NOT_FOUND and request.target.startswith(_V2):
+        return not _has_code(answer)
     return answer.status in _ABOUT_THE_PEER
+
+
+def _has_code(answer: PeerAnswer) -> bool:
+    """Whether a refusal below ``/v2`` is a route's: servers of former releases don't have these."""
+    if "content-encoding" in answer.headers:
+        return True  # theirs are short
+    try:
+        found = bounded_loads(answer.body)
+    except ValueError:
+        return False
+    return isinstance(found, dict) and "code" in found

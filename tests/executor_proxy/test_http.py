@@ -18,6 +18,8 @@ from executor_proxy.exchange import Outgoing, Timeouts
 from executor_proxy.http import HttpSession
 from tests.executor_proxy.scripted_server import Hang, Raw, Reply, Request, ScriptedServer
 from tests.kit.concurrency.patience import PATIENCE_S
+from tests.kit.spans import recording
+from timeline import tracing
 from timeline.errors import (
     BadAnswerError,
     ConfigError,
@@ -55,6 +57,18 @@ def test_parameters_token_and_encoding_are_sent(open_session):
     assert get.headers["accept"] == "application/json"
     assert (post.method, post.path, post.params) == ("POST", "/x/", {"basepath": "/t"})
     assert post.headers["content-length"] == "0"
+
+
+@pytest.mark.parametrize("end", ["/", "?", "#"])
+def test_an_address_with_an_empty_end_is_asked_with_and_without_a_trace(end):
+    with ScriptedServer(always(Reply(b"[1]"))) as server, recording() as recorded:
+        session = HttpSession(server.url + end)
+        assert session.get(PATH, {}) == b"[1]"
+        with tracing.span("task"):
+            assert session.get(PATH, {}) == b"[1]"
+        sent = recorded.spans.one(f"GET {PATH}").attributes
+        assert (sent["server.address"], sent["url.full"]) == ("127.0.0.1", server.url + PATH)
+        assert server.url == f"http://127.0.0.1:{sent['server.port']}"
 
 
 def test_the_connection_outlives_the_session(open_session):

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from strandline.fleet.roster import Roster
-from strandline.fleet.state.base import Check, Put, StateStore, Versioned
+from strandline.fleet.state.base import Check, Delete, Put, StateStore, Versioned
 from strandline.fleet.state.postgres import PostgresState
 from strandline.fleet.state.url import open_state
 from tests.conformance.state_lease_suite import LeaseSuite, holding_process
@@ -344,6 +344,29 @@ def test_schemas_of_others_are_refused_by_name(url: str) -> None:
         connection.execute("UPDATE strandline_fleet.schema_version SET version = 77")
         with pytest.raises(ConfigError, match="has tables of version 77; allowed: 1"):
             PostgresState(url, "f")
+
+
+def test_a_role_with_the_rights_that_are_documented_can_do_all(url: str) -> None:
+    PostgresState(url, "f").close()
+    role, schema = f"r{uuid.uuid4().hex}", "strandline_fleet"
+    with psycopg.connect(url, autocommit=True) as admin:
+        admin.execute(f"CREATE ROLE {role} LOGIN")
+        admin.execute(f"GRANT USAGE ON SCHEMA {schema} TO {role}")
+        rights = "SELECT, INSERT, UPDATE, DELETE"
+        admin.execute(f"GRANT {rights} ON ALL TABLES IN SCHEMA {schema} TO {role}")
+        with closing(PostgresState(url.replace("postgres@", f"{role}@"), "f")) as state:
+            version = state.write(Put("seats/1", b""))
+            silent, kept = state.hold("members/a", b"", 60.0), state.hold("members/b", b"", 60.0)
+            admin.execute(
+                f"UPDATE {schema}.state SET renewed = renewed - interval '1 hour'"
+                " WHERE key = 'members/a'"
+            )
+            assert kept.renew()
+            assert not silent.renew()
+            assert state.children("members") == ("b",)
+            kept.release()
+            state.write(Delete("seats/1", version))
+            assert state.children("") == ()
 
 
 def test_urls_of_others_are_refused_and_passwords_are_not_shown(server: PostgresServer) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ from tests.conformance.state_machine import StateMachine
 from tests.conformance.state_suite import StateSuite
 from tests.conformance.state_watch_suite import Told, WatchSuite
 from tests.fleet.jvm import running_jvm
+from tests.kit.concurrency.patience import PATIENCE_S
 from tests.kit.servers.tcp_relay import TcpRelay
 from tests.kit.servers.zookeeper_server import ZookeeperServer, zookeeper_server
 from tests.strandline.fleet.serve_fleet import check_a_fleet_of_servers, wait_until
@@ -47,7 +49,8 @@ class Subject:
     answer_s: float = ANSWER_S
 
     def open(self, clock: Clock | None = None) -> ZookeeperState:
-        return ZookeeperState(self.hosts, self.fleet, SESSION_S, self.answer_s)
+        # Changes are told by reports: none of these tests lasts until the next poll.
+        return ZookeeperState(self.hosts, self.fleet, SESSION_S, self.answer_s, look_s=3600.0)
 
 
 @pytest.fixture
@@ -65,6 +68,62 @@ class TestZookeeperLeases(LeaseSuite):
 
 class TestZookeeperWatches(WatchSuite):
     pass
+
+
+def test_a_key_that_was_deleted_is_told_when_it_is_there_again(subject: Subject) -> None:
+    with closing(subject.open()) as one, closing(subject.open()) as two:
+        told = Told()
+        one.watch("a", told)
+        for _ in range(2):
+            version = two.write(Put("a", b"1"))
+            told.wait()
+            two.write(Delete("a", version))
+            told.wait()
+
+
+def test_what_changes_while_a_watch_begins_hides_no_later_change(
+    subject: Subject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ZooKeeper reports the next change only, and there is no poller yet to hear of it."""
+    with closing(subject.open()) as one, closing(subject.open()) as two:
+        numbers, reported, told = one._nodes.numbers, threading.Event(), Told()
+
+        def found_first(tell: Callable[[object], object]) -> dict[str, int]:
+            def tell_too(event: object) -> None:
+                tell(event)
+                reported.set()
+
+            found = numbers(tell_too)
+            if not reported.is_set():
+                two.write(Put("b", b""))
+                assert reported.wait(PATIENCE_S)
+            return found
+
+        monkeypatch.setattr(one._nodes, "numbers", found_first)
+        one.watch("a", told)
+        two.write(Put("a", b""))
+        told.wait()
+
+
+def test_changes_are_told_after_a_lost_connection_and_a_lost_session(
+    server: ZookeeperServer, subject: Subject
+) -> None:
+    with (
+        TcpRelay(int(server.hosts.rpartition(":")[2])) as line,
+        closing(Subject(f"127.0.0.1:{line.port}", subject.fleet).open()) as one,
+        closing(subject.open()) as two,
+    ):
+        told = Told()
+        one.watch("a", told)
+        line.cut()
+        version = two.write(Put("a", b"1"))
+        line.mend()
+        told.wait()
+        before = session_of(one)
+        server.end_session(before)
+        wait_until_connected(one, before)
+        two.write(Put("a", b"2", version))
+        told.wait()
 
 
 def test_random_steps_of_two_clients(server: ZookeeperServer) -> None:

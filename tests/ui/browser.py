@@ -17,12 +17,15 @@ from tests.kit.concurrency.patience import PATIENCE_S
 _PACKAGES: Final = ("chromium", "fonts-inter")
 _WATCHED: Final = """
 window.reports = [];
+window.arrived = location.hash;
+addEventListener("hashchange", () => { window.arrived = location.hash; });
 document.addEventListener("securitypolicyviolation", (event) =>
   window.reports.push(`${event.violatedDirective} ${event.blockedURI} ${event.sourceFile}`));
 """
 _REFUSED: Final = "Failed to load resource: the server responded with a status of 4"
 _SETTLED: Final = """
-() => document.querySelector("h1")
+() => document.querySelector("h1") && window.arrived === location.hash
+  && !document.querySelector("[aria-busy]")
   && ![...document.querySelectorAll(".state.loading")].some((each) => each.offsetParent)
 """
 
@@ -90,9 +93,15 @@ class Visit:
         self.page.wait_for_function(_SETTLED)
 
     def wrong(self) -> list[str]:
-        """Return all that the page did and must not, and what assistive technology stumbles at."""
+        """Return all that the page did and must not, and errors that it shows.
+
+        And what assistive technology stumbles at.
+        """
         reports: list[str] = self.page.evaluate("window.reports")
         found = [*self.troubles, *(f"policy: {each}" for each in reports)]
+        found += [
+            f"failed: {each}" for each in self.page.locator(".failed:visible").all_inner_texts()
+        ]
         violations: list[dict[str, Any]] = Axe().run(self.page).response["violations"]
         for each in violations:
             where = ", ".join(str(node["target"]) for node in each["nodes"][:5])

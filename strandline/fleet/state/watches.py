@@ -6,12 +6,16 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from strandline.fleet.state.base import Cancel, is_within
 from timeline.errors import StateUnavailableError
 from timeline.threads import JoinedThread
 
 logger = logging.getLogger(__name__)
+
+_AGAIN_S: Final = 1.0
+"""Longest pause after a poll that failed: what it was to find may not be reported again."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -107,7 +111,7 @@ class Poller:
 
     def _run(self) -> None:
         while True:
-            self._due.wait(self._pause_s)
+            self._due.wait(min(self._pause_s, _AGAIN_S) if self._is_away else self._pause_s)
             # Before polling: a change during the poll is seen by it or by the next one.
             self._due.clear()
             if self._is_stopped:
@@ -124,7 +128,9 @@ class Poller:
             return
         except Exception:
             # Without this thread no watch would be called.
-            logger.exception("changes in %s aren't seen meanwhile", self._store)
+            if not self._is_away:
+                logger.exception("changes in %s aren't seen meanwhile", self._store)
+            self._is_away = True
             return
         if self._is_away:
             logger.info("changes in %s are seen again", self._store)

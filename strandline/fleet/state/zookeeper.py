@@ -46,7 +46,7 @@ from timeline.errors import ConfigError, StateUnavailableError
 
 SESSION_S: Final = 10.0
 ANSWER_S: Final = 15.0
-_LOOK_S: Final = 60.0
+LOOK_S: Final = 60.0
 """ZooKeeper reports changes, and kazoo that the connection was lost, which may have hidden some.
 
 After this time a client polls even without a report: a poll is a request for each key.
@@ -236,6 +236,7 @@ class ZookeeperState(StateStore):
         session_s: Seconds of silence after which the servers end the session and its leases. They
             allow 2 to 20 of their ticks, by default 4 to 40 s.
         answer_s: How long an answer may take.
+        look_s: Seconds between two polls for changes that aren't reported.
 
     Raises:
         ConfigError: kazoo isn't installed.
@@ -249,8 +250,9 @@ class ZookeeperState(StateStore):
         fleet: str,
         session_s: float = SESSION_S,
         answer_s: float = ANSWER_S,
+        look_s: float = LOOK_S,
     ) -> None:
-        self._session_s = session_s
+        self._session_s, self._look_s = session_s, look_s
         self._lock = threading.Lock()
         self._made: set[int] = set()
         self._watches = Watches()
@@ -317,7 +319,9 @@ class ZookeeperState(StateStore):
         with self._lock:
             self._nodes.check_open()
             if self._poller is None:
-                self._poller = Poller(self._look, self._watches, _LOOK_S, self._nodes.place)
+                self._poller = Poller(self._look, self._watches, self._look_s, self._nodes.place)
+                # A change during its first poll was reported before there was a poller to hurry.
+                self._poller.hurry()
             return self._watches.add(prefix, call)
 
     def close(self) -> None:

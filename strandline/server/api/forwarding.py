@@ -51,17 +51,16 @@ from fsview.wire.marker_form import (
 )
 from fsview.wire.param import (
     BASE_PATH,
+    OWNED_PATHS,
     PARTITION,
     REFRESH_OFF,
     TIMELINE_HASH,
-    V2,
     WAIT_HEADER,
-    WATCH_PATH,
 )
 from fsview.wire.routes import BY_NAME, ROUTES
 from strandline.fleet.copies import TOLD, Copies
 from strandline.fleet.current import CurrentFleet, KnownFleet
-from strandline.fleet.forward import EPOCH, SHORTEST_S, Forwarded, Forwarder
+from strandline.fleet.forward import EPOCH, SHORTEST_S, Forwarded, Forwarder, is_plain
 from strandline.fleet.groups import Group
 from strandline.fleet.peer_connection import PeerAnswer
 from strandline.fleet.safe_mode import SETTLED, UNSURE, SafeMode
@@ -164,13 +163,10 @@ def _kinds() -> dict[tuple[str, str], _Kind]:
     kinds["POST", CREATE_MARKER] = kinds["POST", CREATE_MARKERS] = _Kind(is_safe=False)
     kinds["GET", f"{INSTANT_STATES}/all"] = _Kind(first=refresh, is_told=True)
     kinds[refresh] = _Kind()
-    return kinds
+    return kinds | {("GET", path): _Kind() for path in OWNED_PATHS}
 
 
 _KINDS: Final = _kinds()
-_HERE: Final = frozenset({WATCH_PATH, f"{V2}/status"})
-"""Paths below ``/v2`` with a table that have no owner: its watchers at a server share one watch at
-the owner, and the status is every server's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,9 +196,8 @@ class _Asked:
         """Return what a request asks; ``None``: it has no owner."""
         method = "GET" if request.method == "HEAD" else request.method
         path = request.path.rstrip("/")
+        # Only known routes: a path is unescaped, so that any other may hold a whole request.
         kind = _KINDS.get((method, path))
-        if kind is None and path.startswith(f"{V2}/") and path not in _HERE and method == "GET":
-            kind = _Kind()
         base_path = request.table
         table = None if kind is None else _table_text(base_path)
         if kind is None or table is None:
@@ -498,7 +493,8 @@ def _forwarded(asked: _Asked, request: Request) -> Forwarded:
     One that is repeated as long as the other server is busy has a bound, ``within_s``.
     """
     wait_s = wait_of(request)
-    headers = {name: value for name in _PASSED if (value := request.fields.get(name))}
+    given = ((name, request.fields.get(name, b"")) for name in _PASSED)
+    headers = {name: value for name, value in given if is_plain(value)}
     is_repeated = wait_s is None and request.path.rstrip("/") in JOINED_PATHS
     if is_repeated:
         headers[_WAIT] = b"%d" % LONGEST_WAIT_S

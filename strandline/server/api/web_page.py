@@ -4,8 +4,8 @@ They are files of this package (``ui/`` beside this module), the same for everyb
 data, so they need no token; the page asks for one and reads ``/v2`` with it. The content security
 policy lets the page load nothing from elsewhere, and no script or style that isn't a file.
 
-A browser asks again for each file with its ``ETag`` and gets 304 without a body. Only files with a
-version in their name, those in ``vendor/``, are cached without asking.
+A browser asks again for each file with its ``ETag`` and gets 304 without a body. Only scripts in
+``vendor/``, which have a version in their name, are cached without asking.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from strandline.server.http.request import Request
 
 INDEX: Final = "index.html"
 VENDOR: Final = "vendor/"
-"""Prefix of files that others publish; their names have a version."""
+"""Prefix of files that others publish; names of scripts have a version."""
 _TYPES: Final[Mapping[str, str]] = {
     "html": "text/html; charset=utf-8",
     "css": "text/css; charset=utf-8",
@@ -63,7 +63,8 @@ class WebFile:
     @classmethod
     def of(cls, name: str, body: bytes) -> WebFile:
         """Return a file; ``name`` is its path below ``UI``."""
-        caching = "public, max-age=31536000, immutable" if name.startswith(VENDOR) else "no-cache"
+        has_version = name.startswith(VENDOR) and name.endswith(".js")
+        caching = "public, max-age=31536000, immutable" if has_version else "no-cache"
         etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
         headers = {**_HEADERS, "cache-control": caching, "etag": etag}
         plain = Reply(200, body, _TYPES[name.rpartition(".")[2]], headers)

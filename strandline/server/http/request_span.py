@@ -12,7 +12,7 @@ from collections.abc import Collection
 from http import HTTPStatus
 from typing import Final
 
-from strandline.server.http.authorization import OPEN_PATHS
+from strandline.server.http.authorization import NOTHING, right_for
 from strandline.server.http.reply import Reply
 from strandline.server.http.request import REQUEST_ID, Application, Fields, Request
 from timeline import tracing
@@ -44,7 +44,7 @@ class RequestSpans:
         """Return an application that answers as the given one, and records the requests."""
 
         async def recorded(request: Request) -> Reply:
-            if request.path in OPEN_PATHS or not tracing.is_on():
+            if not tracing.is_on() or right_for(request.path) == NOTHING:
                 return await answer(request)
             route = self._routes.get(request.path, "")
             attributes = self._attributes(request.method, route, request.table, request.fields)

@@ -14,7 +14,7 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from fsview.load.listing import PATH_CHARACTERS
-from fsview.wire.param import V2, WATCH_PATH
+from fsview.wire.param import OWNED_PATHS, V2, WATCH_PATH
 from timeline.storage.table_id import is_relative
 
 ROWS: Final = 1_000
@@ -627,4 +627,4 @@ OPERATIONS: Final = (
 OPENAPI: Final = f"{V2}/openapi.json"
 BY_NAME: Final = {each.name: each for each in OPERATIONS}
 BY_PATH: Final = {**{each.path: each for each in OPERATIONS}, OPENAPI: None}
-assert BY_NAME["watch"].path == WATCH_PATH
+assert {each.path for each in OPERATIONS if each.of_table} == {*OWNED_PATHS, WATCH_PATH}

@@ -42,7 +42,9 @@ def _entries(table: str) -> tuple[HudiOption, ...]:
     Values that turn the feature off follow the names, after ``=``, separated by commas.
     """
     entries: list[HudiOption] = []
-    for head, reason in re.findall(r"((?:^\S.*\n)+)((?:^ .*\n)+)", table, re.MULTILINE):
+    found = re.findall(r"((?:^\S.*\n)+)((?:^ .*\n)+)", table, re.MULTILINE)
+    assert "".join(head + reason for head, reason in found) == table, "a line belongs to no entry"
+    for head, reason in found:
         names, has_values, values = head.partition("=")
         asks_nothing = tuple(map(str.strip, values.split(","))) if has_values else ()
         full = tuple(f"hoodie.{name}" for name in names.split())

@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from strandline.__main__ import main
+from strandline.cli.output import as_json
 from strandline.cli.top import STATUS, TABLES, as_lines, quantile, watched
 from tests.kit.concurrency.manual_clock import ManualClock
 from tests.kit.servers.live_service import TOKEN, serving
@@ -141,6 +142,28 @@ def test_counters_of_a_server_that_began_anew_count_from_nothing() -> None:
     assert shown["tables"][0]["per_s"] == 0
 
 
+def test_totals_of_a_server_that_goes_comes_back_or_begins_anew_are_no_rates() -> None:
+    """Another one goes on with one look-up a second throughout."""
+
+    def of_a(number: int) -> dict[str, Any]:
+        found = server(1, "http://a:1")
+        for sample in found["metrics"]["strandline_requests_total"]["samples"]:
+            sample["value"] = 500_000 + number
+        return found
+
+    b, new = server(100_000, "http://b:1"), server(1, "http://b:1", up=1)
+    away = {**server(0, "http://b:1", "gone"), "metrics": {}}
+    found = seen(
+        *(status(of_a(0), b), tables(10), status(of_a(1), away), {**tables(0), "rows": []}),
+        *(status(of_a(2), b), tables(1_000_000), status(of_a(3), new), tables(10)),
+    )
+    # Of the one that began anew, its 10 since then.
+    assert [shown["lookups_per_s"] for shown, _ in found] == [1, 1, 1 + 5]
+    assert [each["per_s"] for shown, _ in found for each in shown["tables"]] == [0, 0]
+    assert [shown["routes"][0]["per_s"] for shown, _ in found] == [0, 0, 5]
+    assert [shown["refusals"][0]["per_s"] for shown, _ in found] == [0, 0, 0.5]
+
+
 def test_an_idle_service_has_no_share_and_no_latency() -> None:
     ((shown, _),) = seen(status(server(1)), tables(0), status(server(1)), tables(0))
     assert shown["ready_share"] is None
@@ -148,6 +171,9 @@ def test_an_idle_service_has_no_share_and_no_latency() -> None:
     text = "\n".join(as_lines(URL, shown))
     assert "ready   refusals" not in text
     assert "latest_base_files  ready  0.0        10     -     -" in text
+    assert "by name" not in text
+    cut = "\n".join(as_lines(URL, {**shown, "tables_open": 3000}))
+    assert "tables 3000, the first 1 by name" in cut
 
 
 def test_frames_go_on_while_the_server_is_away() -> None:
@@ -174,6 +200,9 @@ def test_names_are_printed_without_control_characters() -> None:
     text = "\n".join(as_lines(URL, shown))
     assert "\x1b" not in text
     assert "/a" in text
+    name = "/größe\x9b2J\x7f\n"
+    line = as_json({"table": name})
+    assert (line.isprintable(), "größe" in line, json.loads(line)) == (True, True, {"table": name})
 
 
 def test_quantiles_lie_within_their_bucket() -> None:

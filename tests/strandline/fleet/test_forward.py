@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 from pathlib import Path
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from executor_proxy.seat_ring import Seat
 from fsview.wire.lookup_form import LOOKUP_PATH
@@ -15,18 +18,19 @@ from fsview.wire.marker_form import CREATE_MARKER, MARKERS
 from fsview.wire.routes import BY_NAME
 from strandline.fleet.copies import Copies
 from strandline.fleet.current import CurrentFleet
-from strandline.fleet.forward import BUSY_SHARE, SHARE, Forwarder
+from strandline.fleet.forward import BUSY_SHARE, SHARE, Forwarded, Forwarder
 from strandline.fleet.safe_mode import HOLD_S, UNSURE, SafeMode
-from strandline.server.api.forwarding import Forwarding
+from strandline.server.api.forwarding import Forwarding, _Asked, _forwarded
 from strandline.server.api.routes import PARTITION_INDEX
 from strandline.server.http.reply import Reply as ServiceReply
-from strandline.server.http.request import INSTANT_STATES, Request
+from strandline.server.http.request import INSTANT_STATES, Request, request_of
 from strandline.server.process.composition_root import Parts
 from strandline.server.process.options import PartsOptions
 from tests.executor_proxy.scripted_server import Hang, Raw, Reply, ScriptedServer
 from tests.kit.servers.live_service import TOKEN, AppClient, known
 from tests.kit.tables.small_table import SmallTable
 from tests.strandline.fleet.fixed_fleet import A
+from timeline.errors import InputError
 
 LATEST, SYNC, NEWEST = (BY_NAME[n].path for n in ("latest_base_files", "sync", "last_instant"))
 MARKER = "p=1/a_1-0-1_20300101000000000.parquet.marker.CREATE"
@@ -287,6 +291,45 @@ def test_a_path_outside_its_own_roots_is_not_passed_on(tmp_path):
 
 async def hung_up(parts: Parts) -> None:
     parts.hang_up()
+
+
+@pytest.mark.parametrize(
+    ("target", "headers"),
+    [
+        (b"/v2/x HTTP/1.1\r\nhost: a\r\n\r\nGET /", {}),
+        (b"/a b", {}),
+        (b"/a\tb", {}),
+        (b"/caf\xc3\xa9", {}),
+        (b"", {}),
+        (b"/", {b"accept": b"a\r\nb: c"}),
+        (b"/", {b"accept": b"a\nb"}),
+        (b"/", {b"accept\r\nb": b"c"}),
+        (b"/", {b"accept": b"caf\xe9"}),
+    ],
+)
+def test_what_could_be_read_as_several_requests_is_not_sent(target, headers):
+    async def play(url: str) -> None:
+        forwarder = Forwarder("http://here:1", lambda *_: (), TOKEN)
+        with pytest.raises(InputError, match="isn't forwarded"):
+            await forwarder.ask([url], Forwarded("GET", target, headers))
+        forwarder.close()
+
+    with ScriptedServer(lambda _: Reply(b"[]")) as other:
+        asyncio.run(play(other.url))
+        assert other.connections == 0
+
+
+@given(
+    st.sampled_from(["/v2/", "/v2/partitions", f"{MARKERS}/", LATEST]),
+    st.text(max_size=6),
+    st.text(max_size=6),
+)
+def test_what_is_forwarded_is_a_known_path_and_a_query_with_escapes(path, more, value):
+    target = f"{quote(path + more)}?table=/t&basepath=/t&markerdirpath={quote(value)}".encode()
+    request = request_of(target, "GET", "1.1", {}, "", 0)
+    asked = _Asked.of(request)
+    assert asked is None or re.fullmatch(rb"/[!-~]+", _forwarded(asked, request).target)
+    assert asked is None or not more.strip("/")
 
 
 @pytest.mark.parametrize("bears_token", [True, False])

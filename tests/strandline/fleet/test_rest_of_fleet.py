@@ -6,13 +6,15 @@ import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from fsview.wire.routes import BY_NAME
+from tests.executor_proxy.scripted_server import Reply, ScriptedServer
 from tests.kit.concurrency.patience import PATIENCE_S, pause
-from tests.kit.servers.live_service import HttpClient
+from tests.kit.servers.live_service import TOKEN, HttpClient
+from tests.kit.servers.raw_http import RawConnection, request
 from tests.kit.tables.small_table import SmallTable
 from tests.strandline.fleet.knowing_fleet import (
     KnowingServer,
@@ -64,6 +66,39 @@ def test_the_owner_answers_whichever_server_is_asked(pair: Pair) -> None:
         assert (whole.status, again.status, again.body) == (200, 304, b"")
         answered = client.request("GET", "/v2/group", {"table": pair.path, "file_id": "none"})
     assert (answered.status, json.loads(answered.body)["code"]) == (404, "group_not_found")
+
+
+SMUGGLED = "/v2/x%20HTTP/1.1%0D%0Ahost:%20a%0D%0A%0D%0AGET%20/v1/hoodie/view/anything"
+
+
+@pytest.mark.parametrize(
+    "path", [SMUGGLED, "/v2/caf%C3%A9", "/v2/partitions%0D%0A", "/v2/partitions%20/x", "/v2/none"]
+)
+def test_a_path_that_is_no_route_goes_to_no_other_server(pair: Pair, path: str) -> None:
+    """It would be forwarded without its escapes: with line ends, as several requests."""
+    with RawConnection(pair.servers[1].port) as client:
+        answered = client.ask(request(f"{path}?table={pair.path}", token=TOKEN))
+    assert (answered.status, json.loads(answered.body)["code"]) == (404, "unknown_route")
+    connections = [server.parts.status()["connections"] for server in pair.servers]
+    assert [each.get("accepted", 0) for each in connections] == [0, 1]
+    assert pair.servers[1].parts.status()["forwarded"] == {}
+
+
+def test_a_route_with_escapes_is_forwarded_as_it_is_known(pair: Pair) -> None:
+    with RawConnection(pair.servers[1].port) as client:
+        target = f"/v2/p%61rtitions/?table={pair.path}"
+        answered = client.ask(request(target, 'If-None-Match: "caf\xe9"', token=TOKEN))
+    assert len(json.loads(answered.body)["rows"]) == 2
+    assert pair.servers[1].parts.status()["forwarded"] == {"answered": 1}
+
+
+@pytest.mark.parametrize("body", [b"Not found", b'{"title": "Not found", "status": 404}'])
+def test_a_server_without_these_routes_is_no_obstacle(pair: Pair, body: bytes) -> None:
+    """While servers of a former release are replaced, one after another."""
+    with ScriptedServer(lambda _: Reply(body, 404)) as former:
+        pair.servers[1].current.tell(fleet_of(cast("Any", former), pair.servers[1]), 2)
+        assert pair.ask(1, "partitions", table=pair.path)["rows"]
+        assert [each.path for each in former.requests] == ["/v2/partitions"]
 
 
 def test_tables_and_status_are_merged(pair: Pair) -> None:

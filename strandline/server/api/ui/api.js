@@ -3,6 +3,9 @@
 
 const KEY = "strandline.token";
 const WAITS_S = [1, 2, 4, 8, 15];
+/** Routes that answer in this time, however slow storage is; a connection that lasts longer is dead. */
+const BOUNDED = new Set(["status", "tables", "watch"]);
+const BOUND_MS = 60_000;
 
 /** An answer of 400 and more. */
 export class Failure extends Error {
@@ -26,6 +29,9 @@ let unlocked = null;
 let unlock = null;
 let lost = 0;
 let again = null;
+
+/** Whether a text can be a token at all: others can't be sent. */
+export const isToken = (text) => /^[!-~]+$/.test(text);
 
 /** Takes the token that the reader typed. */
 export function enter(token) {
@@ -60,19 +66,29 @@ function pause() {
   return again;
 }
 
-export function sleep(seconds, signal) {
+/** Waits for what `begin` starts, or for the signal's end; `begin` returns what undoes it. */
+function waiting(signal, begin) {
   return new Promise((resolve, reject) => {
-    const timer = setTimeout(resolve, 1000 * seconds);
-    signal?.addEventListener("abort", () => { clearTimeout(timer); reject(signal.reason); }, { once: true });
+    signal?.throwIfAborted();
+    const end = () => { undo(); reject(signal.reason); };
+    const undo = begin(() => { signal?.removeEventListener("abort", end); resolve(); });
+    signal?.addEventListener("abort", end, { once: true });
+  });
+}
+
+export function sleep(seconds, signal) {
+  return waiting(signal, (done) => {
+    const timer = setTimeout(done, 1000 * seconds);
+    return () => clearTimeout(timer);
   });
 }
 
 /** Waits until the page is in front: one that nobody sees asks nothing. */
 export function visible(signal) {
   if (!document.hidden) return Promise.resolve();
-  return new Promise((resolve, reject) => {
-    document.addEventListener("visibilitychange", resolve, { once: true });
-    signal?.addEventListener("abort", () => reject(signal.reason), { once: true });
+  return waiting(signal, (done) => {
+    document.addEventListener("visibilitychange", done, { once: true });
+    return () => document.removeEventListener("visibilitychange", done);
   });
 }
 
@@ -85,18 +101,22 @@ export async function read(route, parameters, signal) {
   const given = Object.entries(parameters).filter(([, value]) => value !== null && value !== undefined);
   const url = `../v2/${route}?${new URLSearchParams(given)}`;
   for (;;) {
-    signal?.throwIfAborted();
+    signal.throwIfAborted();
     const token = sessionStorage.getItem(KEY);
     const headers = { Accept: "application/json", ...(token ? { Authorization: `Bearer ${token}` } : {}) };
+    const late = new AbortController();
+    const timer = BOUNDED.has(route) ? setTimeout(() => late.abort(), BOUND_MS) : 0;
     let response;
     let text;
     try {
-      response = await fetch(url, { headers, signal, cache: "no-cache", credentials: "omit" });
+      response = await fetch(url, { headers, signal: AbortSignal.any([signal, late.signal]), cache: "no-cache", credentials: "omit" });
       text = await response.text();
     } catch (error) {
-      signal?.throwIfAborted();
+      signal.throwIfAborted();
       await pause();
       continue;
+    } finally {
+      clearTimeout(timer);
     }
     if (response.status === 401) {
       // Another reading may have asked for the token and got it meanwhile.
@@ -128,15 +148,22 @@ function parsed(text) {
   }
 }
 
-/** Calls `told` whenever a table's state is another than the one given, until the signal ends it. */
-export async function watch(table, state, signal, told) {
+/**
+ * Calls `told` whenever a table's state is another than the one given, until the signal ends it.
+ *
+ * `idle` is called while the state remains, each 30 s: for what changes without a commit.
+ */
+export async function watch(table, state, signal, told, idle = () => {}) {
   while (!signal.aborted) {
     try {
       await visible(signal);
       const answer = await read("watch", { table, after: state, timeout: 30 }, signal);
-      if (!answer.changed || answer.state === state) continue;
-      state = answer.state;
-      await told();
+      if (answer.changed && answer.state !== state) {
+        state = answer.state;
+        await told();
+      } else {
+        await idle();
+      }
     } catch (failure) {
       if (signal.aborted) return;
       if (!(failure instanceof Failure)) throw failure;

@@ -1,6 +1,6 @@
 // The frame: which view is shown, the token, and whether the server answers.
 
-import { connection, enter, forget, hasToken, read } from "./api.js";
+import { connection, enter, forget, hasToken, isToken } from "./api.js";
 import { h, link } from "./dom.js";
 import { fleetView } from "./fleet.js";
 import { groupView } from "./group.js";
@@ -27,13 +27,13 @@ function navigation(name) {
 function route(event) {
   const [, name = "", query = ""] = location.hash.match(/^#\/([^?]*)(?:\?(.*))?$/) || [];
   if (location.hash === "#main") return;
-  const view = VIEWS[name];
+  const view = Object.hasOwn(VIEWS, name) ? VIEWS[name] : null;
   const parameters = Object.fromEntries(new URLSearchParams(query));
   if (event && name === shown.name && shown.change?.(parameters)) return;
   ending.abort(new DOMException("the view was left", "AbortError"));
   ending = new AbortController();
   navigation(name);
-  document.title = `${TITLES[name] || "Not found"} – Strandline`;
+  document.title = `${view ? TITLES[name] : "Not found"} – Strandline`;
   const place = h("div", { class: "view" });
   main.replaceChildren(place);
   shown = { name, change: null };
@@ -51,12 +51,19 @@ function askForToken() {
     return;
   }
   const input = h("input", { id: "token-text", type: "password", autocomplete: "off", required: true, "aria-describedby": "token-wrong" });
-  const dialog = h("dialog", { id: "token", "aria-labelledby": "token-title", oncancel: (event) => event.preventDefault() },
+  // A browser may close it at Escape although that was prevented.
+  const again = () => { if (dialog.isConnected) dialog.showModal(); };
+  const dialog = h("dialog", { id: "token", "aria-labelledby": "token-title", oncancel: (event) => event.preventDefault(), onclose: again },
     h("form", { method: "dialog", onsubmit: (event) => {
       event.preventDefault();
+      const token = input.value.trim();
+      if (!isToken(token)) {
+        dialog.querySelector(".wrong").textContent = "No token has spaces, or characters other than letters, digits and signs of ASCII.";
+        return;
+      }
       dialog.close();
       dialog.remove();
-      enter(input.value.trim());
+      enter(token);
     } },
     h("h2", { id: "token-title" }, "Token"),
     h("p", {}, "This server answers bearers of its token: the one in the file of --token-file. It is kept until this tab is closed."),

@@ -7,6 +7,8 @@ import { figure, Panel } from "./panel.js";
 
 const EVERY_S = 5;
 const MOST_TABLES = 1500;
+const MOST_ROWS = 2000;
+const OWNERS = "Which server answers for which table.";
 const host = (url) => url.replace(/^https?:\/\//, "");
 
 export function fleetView(main, _, signal) {
@@ -22,7 +24,7 @@ export function fleetView(main, _, signal) {
       { label: "Tables", number: true, cell: (row) => whole(row.tables.length) },
     ],
   });
-  const owners = new Panel("Owners", "Which server answers for which table.", {
+  const owners = new Panel("Owners", OWNERS, {
     empty: "No table is open.",
     columns: [{ label: "Table", long: true, cell: (row) => link(row.table, "table", { table: row.table }) }, { label: "Owner", cell: (row) => (row.owner ? host(row.owner) : "–") }, { label: "Group", cell: (row) => row.group || "" }, { label: "Newest instant", cell: (row) => row.instant || "none" }],
   });
@@ -53,7 +55,9 @@ export function fleetView(main, _, signal) {
         figure("Leader", status.fleet.leader ? host(status.fleet.leader) : "none", ""),
         figure("Longest up", duration(Math.max(...status.servers.map((each) => each.uptime_s || 0))), ""));
       ring.show({ draw: drawn(rows), summary: rows.map((row) => `seat ${row.seat}: ${row.url || "vacant"}, ${counted(row.tables.length, "table")}`).join("; "), rows });
-      owners.show({ draw: null, summary: "Owners of tables", rows: [...owned.values()].flat() });
+      const all = [...owned.values()].flat();
+      owners.about.textContent = OWNERS + (all.length > MOST_ROWS ? ` These are ${whole(MOST_ROWS)} of ${whole(all.length)} tables.` : "");
+      owners.show({ draw: null, summary: "Owners of tables", rows: all.slice(0, MOST_ROWS) });
       moves.show({ draw: null, summary: "Moves", rows: status.fleet.moves });
     } catch (error) {
       if (!signal.aborted) panels.forEach((each) => each.fail(error));
@@ -64,14 +68,15 @@ export function fleetView(main, _, signal) {
 
 const TONES = { ready: "good", warming: "warn", vacant: "bad", drained: "quiet", standby: "quiet", router: "quiet" };
 
-/** Returns each table once, by its owner's address. */
+/** Returns what is shown of each table, once, by its owner's address. */
 function owners_of(rows) {
   const seen = new Set();
   const owned = new Map();
-  for (const row of rows) {
-    if (seen.has(row.table)) continue;
-    seen.add(row.table);
-    owned.set(row.owner, [...(owned.get(row.owner) || []), row]);
+  for (const { table, owner, group, instant } of rows) {
+    if (seen.has(table)) continue;
+    seen.add(table);
+    if (!owned.has(owner)) owned.set(owner, []);
+    owned.get(owner).push({ table, owner, group, instant });
   }
   return owned;
 }

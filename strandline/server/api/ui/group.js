@@ -6,7 +6,7 @@ import { bytes, counted, h, link, named, tail, time, whole } from "./dom.js";
 import { figure, Panel } from "./panel.js";
 
 export function groupView(main, parameters, signal) {
-  const { table, partition, file_id } = parameters;
+  const { table = "", partition = "", file_id = "" } = parameters;
   const head = h("dl", { class: "figures", "aria-label": "At a glance" });
   const number = (label, cell) => ({ label, number: true, cell });
   const slices = new Panel("Slices", "Each slice is a base file, from its instant on, and the logs that were written upon it. Pale ones are no longer the newest.", {

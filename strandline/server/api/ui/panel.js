@@ -13,10 +13,11 @@ export class Panel {
    * @param {string} title
    * @param {string} about One sentence: what the drawing shows.
    * @param {object} options `columns` of the table; `caption`, read by screen readers; `empty`, the
-   *   text without data; `height` of the drawing; `clicked`, called with ECharts' event; `tools`.
+   *   text without data; `height` of the drawing; `clicked`, called with ECharts' event; `tools`;
+   *   `ages`: cells depend on the time, too.
    */
   constructor(title, about, options) {
-    Object.assign(this, { options, shown: null });
+    Object.assign(this, { options, shown: null, drawn: null });
     const id = `panel-${(number += 1)}`;
     this.state = h("div", { class: "state", role: "status" });
     this.picture = h("div", { class: "drawing", role: "img" });
@@ -46,9 +47,9 @@ export class Panel {
    * Shows data.
    *
    * @param {object} found `draw` describes the drawing, `summary` says in words what it shows, `rows`
-   *   are those of the table, `more` loads further rows.
+   *   are those of the table, `more` loads further rows, `key` names what else is drawn.
    */
-  show({ draw, summary, rows, more = null }) {
+  show({ draw, summary, rows, more = null, key = null }) {
     const seen = JSON.stringify([summary, rows, more === null]);
     if (rows.length === 0) {
       this.shown = null;
@@ -60,11 +61,13 @@ export class Panel {
     this.pair.hidden = false;
     this.picture.hidden = !draw;
     this.pair.classList.toggle("undrawn", !draw);
-    if (seen === this.shown) return;
-    this.shown = seen;
+    const isSame = seen === this.shown;
+    if (isSame && key === this.drawn && !this.options.ages) return;
+    Object.assign(this, { shown: seen, drawn: key });
     this.picture.setAttribute("aria-label", summary);
     if (draw?.height) this.pair.style.setProperty("--height", `${Math.min(TALLEST[this.options.height] || TALLEST.low, Math.max(draw.height, ROW * (rows.length + 1)))}px`);
     if (draw) this.chart.draw(draw);
+    if (isSame && !this.options.ages) return;
     const focused = this.beside.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
     const top = this.beside.scrollTop;
     this.beside.replaceChildren(table(this.options.caption || summary, this.options.columns, rows));
@@ -92,7 +95,7 @@ export function failure(error, retry) {
     error.allowed ? h("p", {}, `Allowed: ${error.allowed}`) : null,
     error.hint ? h("p", {}, error.hint) : null,
     h("p", { class: "faint" }, details.filter(Boolean).join(", ")),
-    retry ? h("button", { type: "button", onclick: retry }, "Try again") : null);
+    retry ? h("button", { type: "button", onclick: (event) => { event.currentTarget.disabled = true; retry(); } }, "Try again") : null);
 }
 
 /** One figure in large type. */

@@ -21,25 +21,37 @@ export function serviceView(main, _, signal) {
   const trouble = h("div", { role: "status" });
   const panels = Object.fromEntries(PANELS.map((each) => [each.name, new Panel(each.title, each.about, each)]));
   let server = "";
+  let offered = "";
   const choose = h("div", {});
   main.append(h("div", { class: "title" }, h("h1", {}, "Service"), choose), trouble, head, ...Object.values(panels).map((each) => each.element));
   let last = null;
   const show = () => {
     const { status, tables } = last;
-    const servers = status.servers.filter((each) => each.metrics && (server === "" || each.server === server));
+    const chosen = (each) => server === "" || each.server === server;
+    const servers = status.servers.filter(chosen);
+    const rows = tables.rows.filter(chosen);
+    const cut = tables.more ? ` Of ${whole(tables.tables_open)} tables these are the first ${whole(tables.rows.length)} by name.` : "";
     trouble.replaceChildren(...troubles(status));
-    head.replaceChildren(...glance(servers, tables));
-    for (const each of PANELS) panels[each.name].show(each.make(servers, tables, server));
+    head.replaceChildren(...glance(servers, tables.more ? tables.tables_open : new Set(rows.map((row) => row.table)).size, server));
+    for (const each of PANELS) {
+      panels[each.name].about.textContent = each.about + (each.isOfTables ? cut : "");
+      panels[each.name].show(each.make(servers, rows, server));
+    }
+  };
+  /** Offers the servers of a fleet, and the chosen one although it is gone. */
+  const offer = (urls) => {
+    const names = [...new Set(["", ...urls, server])];
+    if (names.join(" ") === offered || (names.length < 3 && offered === "")) return;
+    offered = names.join(" ");
+    const options = Object.fromEntries(names.map((name) => [name, name.replace(/^https?:\/\//, "") || "All servers"]));
+    choose.replaceChildren(select("Server", options, server, (chosen) => { server = chosen; show(); }));
   };
   signal.addEventListener("abort", () => Object.values(panels).forEach((each) => each.dispose()));
   poll(EVERY_S, signal, async () => {
     try {
       const [status, tables] = await Promise.all([read("status", { names: NAMES }, signal), read("tables", { limit: 1000, once: true }, signal)]);
       remember(status);
-      if (status.servers.length > 1 && choose.childElementCount === 0) {
-        const options = Object.fromEntries([["", "All servers"], ...status.servers.map((each) => [each.server, each.server.replace(/^https?:\/\//, "")])]);
-        choose.append(select("Server", options, (chosen) => { server = chosen; show(); }));
-      }
+      offer(status.servers.map((each) => each.server || ""));
       last = { status, tables };
       show();
     } catch (error) {
@@ -49,8 +61,8 @@ export function serviceView(main, _, signal) {
   });
 }
 
-function select(label, options, choose) {
-  const entries = Object.entries(options).map(([value, text]) => h("option", { value }, text));
+function select(label, options, chosen, choose) {
+  const entries = Object.entries(options).map(([value, text]) => h("option", { value, selected: value === chosen }, text));
   return h("label", { class: "select" }, h("span", { class: "hidden" }, label), h("select", { onchange: (event) => choose(event.target.value) }, entries));
 }
 
@@ -58,7 +70,8 @@ function select(label, options, choose) {
 function remember(status) {
   const readings = new Map();
   for (const server of status.servers) {
-    if (!server.metrics) continue;
+    // One that doesn't answer has no counts: as zeros, they would make its return a peak.
+    if (server.error) continue;
     const ways = sums([server], REQUESTS, "way");
     const answered = new Map(ways);
     const other = total(sums([server], `${TOOK}`, "way"));
@@ -98,22 +111,23 @@ function troubles(status) {
   return found.length ? [h("ul", { class: "notice bad" }, found.map((text) => h("li", {}, text)))] : [];
 }
 
-function glance(servers, tables) {
+function glance(servers, tablesOpen, server) {
   const ways = sums(servers, REQUESTS, "way");
   const all = total(ways);
   const memory = total(sums(servers, "strandline_memory_bytes"));
   const limit = total(sums(servers, "strandline_memory_limit_bytes"));
   const refused = total(sums(servers, REFUSALS));
-  const last = rates((reading) => total(reading.answered), servers.length === 1 ? servers[0].server || "" : "").at(-1);
+  const last = rates((reading) => total(reading.answered), server).at(-1);
   const ready = servers.filter((each) => each.ready).length;
-  const isReady = ready === servers.length;
+  const isReady = servers.length > 0 && ready === servers.length;
+  const state = isReady ? "Ready" : servers.length ? `${ready} of ${servers.length} ready` : "Gone";
   return [
-    figure("State", isReady ? "Ready" : `${ready} of ${servers.length} ready`, servers.length === 1 ? `for ${duration(servers[0].uptime_s)}` : counted(servers.length, "server"), isReady ? "good" : "bad"),
+    figure("State", state, servers.length === 1 ? `for ${duration(servers[0].uptime_s)}` : counted(servers.length, "server"), isReady ? "good" : "bad"),
     figure("Look-ups", last ? `${short(last[1])} /s` : short(all), last ? `${short(all)} in all` : "in all"),
     figure("From ready bytes", share(ways.get("ready") || 0, all), "of look-ups"),
     figure("Refused", short(refused), refused ? "requests" : "none so far", ""),
     figure("Memory", bytes(memory), `of ${bytes(limit)}`, limit && memory / limit > 0.9 ? "warn" : ""),
-    figure("Tables open", whole(tables.tables_open), ""),
+    figure("Tables open", whole(tablesOpen), ""),
   ];
 }
 
@@ -162,12 +176,12 @@ const counting = (noun) => (found) => ({
 
 const PANELS = [
   {
-    name: "requests", title: "Look-ups", height: "low",
+    name: "requests", title: "Look-ups", height: "low", isOfTables: true,
     about: "Answers per second since this page was opened: ready ones are sent as they lie in memory, others are built.",
     empty: "Nothing was looked up yet. A writer or a client that asks for a table's files appears here.",
     columns: [{ label: "Table", long: true, cell: (row) => link(tail(row.table), "table", { table: row.table }) }, NUMBER("Look-ups", (row) => whole(row.requests)), NUMBER("Ready", (row) => share(row.requests_ready, row.requests))],
     make(servers, tables, server) {
-      const rows = tables.rows.filter((row) => row.requests > 0).sort((a, b) => b.requests - a.requests);
+      const rows = tables.filter((row) => row.requests > 0).sort((a, b) => b.requests - a.requests);
       const [ready, built, refused] = [READY, BUILT, REFUSED].map((of) => rates(of, server));
       const line = (name, data, colour) => ({ type: "line", name, data, showSymbol: data.length < 2, lineStyle: { width: 2 }, itemStyle: { color: colour }, areaStyle: { opacity: 0.12 } });
       const draw = (c, small) => ({
@@ -179,7 +193,7 @@ const PANELS = [
         series: [line("ready", ready, c.series[0]), line("built", built, c.series[1]), line("refused", refused, c.bad)],
       });
       const now = ready.length ? `now ${short(ready.at(-1)[1])} ready and ${short(built.at(-1)[1])} built answers per second` : "rates follow after the second reading";
-      return { draw, summary: `Look-ups: ${now}`, rows };
+      return { draw, summary: `Look-ups: ${now}`, rows, key: `${history.at(-1).at} ${server}` };
     },
   },
   {
@@ -222,12 +236,12 @@ const PANELS = [
     make: (servers) => counting("syncs")(counts(sums(servers, "strandline_syncs_total", "cause"))),
   },
   {
-    name: "storage", title: "Storage calls saved", height: "low",
+    name: "storage", title: "Storage calls saved", height: "low", isOfTables: true,
     about: "Without the service each look-up lists its partition. Saved are the look-ups that needed no list.",
     empty: "No look-up was answered yet, so none was saved.",
     columns: [{ label: "Table", long: true, cell: (row) => link(tail(row.table), "table", { table: row.table }) }, NUMBER("Made", (row) => whole(row.storage_calls)), NUMBER("Saved", (row) => whole(row.storage_calls_saved))],
     make(_, tables) {
-      const rows = tables.rows.filter((row) => row.storage_calls || row.storage_calls_saved).sort((a, b) => b.storage_calls_saved - a.storage_calls_saved);
+      const rows = tables.filter((row) => row.storage_calls || row.storage_calls_saved).sort((a, b) => b.storage_calls_saved - a.storage_calls_saved);
       const shown = rows.slice(0, MOST);
       const series = [{ name: "saved", values: shown.map((row) => row.storage_calls_saved), colour: (c) => c.good }, { name: "made", values: shown.map((row) => row.storage_calls), colour: (c) => c.quiet }];
       const sum = (key) => rows.reduce((all, row) => all + row[key], 0);

@@ -23,34 +23,46 @@ export function tableView(main, parameters, signal) {
   panels.partitions.element.querySelector(".head").after(trail);
   signal.addEventListener("abort", () => Object.values(panels).forEach((each) => each.dispose?.()));
 
-  const ask = (route, more) => read(route, { table, ...more }, signal);
-  const filled = (panel, load) => async () => {
-    panel.loading();
-    try {
-      await load();
-    } catch (error) {
-      if (!signal.aborted) panel.fail(error, () => parts[panel.key]());
-    }
+  /** Returns what fills a panel; a run ends the one before, whose answer would be of what was shown before. */
+  const filled = (panel, load) => {
+    let run = new AbortController();
+    return async () => {
+      run.abort();
+      run = new AbortController();
+      const either = AbortSignal.any([signal, run.signal]);
+      panel.loading();
+      panel.element.setAttribute("aria-busy", "true");
+      try {
+        await load((route, more) => read(route, { table, ...more }, either));
+      } catch (error) {
+        if (!either.aborted) panel.fail(error, () => parts[panel.key]());
+      }
+      if (!either.aborted) panel.element.removeAttribute("aria-busy");
+    };
   };
-  let [archive, many, files] = [null, NEWEST, NEWEST];
+  let [archive, oldest, many, files] = [null, null, NEWEST, NEWEST];
   const parts = {
-    timeline: filled(panels.timeline, async () => {
-      // The archive is read once: it only grows by what the reader has seen.
-      archive ??= unpacked((await ask("timeline", { summary: true, archived: true, marks: MARKS })).marks).filter((mark) => mark.archived);
+    timeline: filled(panels.timeline, async (ask) => {
       const [newest, leases] = await Promise.all([ask("timeline", { order: "newest", limit: many, once: true }), ask("leases", { once: true })]);
       const { rows } = newest;
       const older = newest.more ? unpacked((await ask("timeline", { summary: true, marks: MARKS })).marks) : [];
+      // The archive only grows, by the oldest that are completed: it is read again once these are others.
+      const first = begun(older, rows);
+      if (archive === null || first !== oldest) {
+        archive = unpacked((await ask("timeline", { summary: true, archived: true, marks: MARKS })).marks).filter((mark) => mark.archived);
+        oldest = first;
+      }
       const more = newest.more ? () => { many = Math.min(10000, 4 * many); parts.timeline(); } : null;
       const runs = [...archive, ...older.filter((mark) => mark.end < rows.at(-1).requested_time)];
       const archived = archive.reduce((sum, mark) => sum + mark.instants, 0);
       panels.timeline.show({
-        draw: timelineDrawing(runs, rows, leases.rows, panels.range), rows, more,
+        draw: timelineDrawing(runs, rows, leases.rows, panels.range), rows, more, key: JSON.stringify([runs, leases.rows]),
         summary: `${counted(rows.length, "instant")}, newest ${newest.instant || "none"}, and ${whole(archived)} in the archive; ${panels.range}`,
       });
     }),
-    pending: filled(panels.pending, async () => panels.pending.show({ draw: null, summary: "Pending instants", rows: (await ask("pending", { once: true })).rows })),
-    leases: filled(panels.leases, async () => panels.leases.show({ draw: null, summary: "Leases of readers", rows: (await ask("leases", { once: true })).rows })),
-    partitions: filled(panels.partitions, async () => {
+    pending: filled(panels.pending, async (ask) => panels.pending.show({ draw: null, summary: "Pending instants", rows: (await ask("pending", { once: true })).rows })),
+    leases: filled(panels.leases, async (ask) => panels.leases.show({ draw: null, summary: "Leases of readers", rows: (await ask("leases", { once: true })).rows })),
+    partitions: filled(panels.partitions, async (ask) => {
       const found = await ask("partitions", { summary: true, prefix: place.prefix || null });
       const rows = unpacked(found.marks);
       trail.replaceChildren(...crumbs(table, place));
@@ -61,7 +73,7 @@ export function tableView(main, parameters, signal) {
         summary: `${counted(total.partitions, "partition")}, ${counted(total.slices, "slice")}, ${bytes(total.bytes)}; by ${panels.size}`,
       });
     }),
-    slices: filled(panels.slices, async () => {
+    slices: filled(panels.slices, async (ask) => {
       panels.slices.element.hidden = place.partition === null;
       if (place.partition === null) return;
       const { partition } = place;
@@ -72,7 +84,7 @@ export function tableView(main, parameters, signal) {
       const series = [{ name: "base file", values: largest.map((row) => row.size || 0) }, { name: "logs", values: largest.map((row) => row.bytes - (row.size || 0)) }];
       panels.slices.show({ draw: bars(largest.map((row) => row.file_id), series, bytes), rows: found.rows, more, summary: `${counted(found.rows.length, "newest slice")} of ${named(partition)}` });
     }),
-    clean: filled(panels.clean, async () => {
+    clean: filled(panels.clean, async (ask) => {
       const found = await ask("clean", { summary: true });
       const rows = unpacked(found.marks);
       const shown = rows.slice(0, BARS / 2);
@@ -82,14 +94,16 @@ export function tableView(main, parameters, signal) {
     }),
   };
   const all = () => Promise.all(Object.values(parts).map((load) => load()));
+  // Heartbeats and leases change, and grow old, without a commit.
+  const idle = () => Promise.all([parts.pending(), parts.leases()]);
   const begin = async () => {
     try {
       // Of a table that can't be opened, the reason is shown once.
-      const { state } = await ask("timeline", { limit: 1, once: true });
+      const { state } = await read("timeline", { table, limit: 1, once: true }, signal);
       failed.replaceChildren();
       content.hidden = false;
       await all();
-      await watch(table, state, signal, all);
+      await watch(table, state, signal, all, idle);
     } catch (error) {
       if (signal.aborted) return;
       content.hidden = true;
@@ -123,7 +137,7 @@ function makePanels(table, place, resized, ranged) {
         number("Took", (row) => (row.completed_at && row.requested_at ? duration((Date.parse(row.completed_at) - Date.parse(row.requested_at)) / 1000) : "–"))],
     }),
     pending: new Panel("Held up by writers", "Instants that aren’t completed. One whose heartbeat is old belongs to a writer that died; the next write rolls it back.", {
-      empty: "No instant is pending.",
+      empty: "No instant is pending.", ages: true,
       columns: [{ label: "Instant", cell: (row) => row.requested_time }, { label: "Action", cell: (row) => row.action }, { label: "State", cell: (row) => row.state.toLowerCase() }, number("Pending for", (row) => since(row.requested_at)),
         number("Last heartbeat", (row) => (row.heartbeat_at ? `${since(row.heartbeat_at)} ago` : "none")), number("File groups", (row) => whole(row.file_groups))],
     }),
@@ -155,6 +169,15 @@ const label = (path) => (path === null ? "all others" : named(path));
 function unpacked(marks) {
   const names = Object.keys(marks);
   return marks[names[0]].map((_, at) => Object.fromEntries(names.map((name) => [name, marks[name][at]])));
+}
+
+/** Returns in a text when the oldest completed instant of each action was requested. */
+function begun(runs, rows) {
+  const first = new Map();
+  for (const { action, state, begin, requested_time: time = begin } of [...runs, ...rows]) {
+    if (state === "COMPLETED" && !(first.get(action) <= time)) first.set(action, time);
+  }
+  return [...first].flat().sort().join(" ");
 }
 
 function glance({ total, instant }) {

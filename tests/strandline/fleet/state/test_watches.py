@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 
@@ -49,6 +49,26 @@ def test_what_changed_while_the_store_was_away_is_told(caplog: pytest.LogCapture
     poller.stop()
     assert caplog.text.count("changes in the test's store aren't seen meanwhile") == 1
     assert caplog.text.count("changes in the test's store are seen again") == 1
+
+
+@pytest.mark.property
+@pytest.mark.parametrize("error", [StateUnavailableError("no store"), RuntimeError("a fault")])
+def test_a_change_whose_report_was_lost_with_a_poll_is_told(error: Exception) -> None:
+    """The next poll doesn't wait for a whole pause."""
+    found: Iterator[Mapping[str, int] | Exception] = iter(({}, error, {"a": 1}))
+
+    def look() -> Mapping[str, int]:
+        one = next(found)
+        if isinstance(one, Exception):
+            raise one
+        return one
+
+    watches, told = Watches(), Told()
+    watches.add("a", told)
+    poller = Poller(look, watches, 3600.0, "the test's store")
+    poller.hurry()
+    told.wait()
+    poller.stop()
 
 
 def test_a_store_that_is_away_at_first_leaves_no_thread() -> None:

@@ -99,7 +99,8 @@ def test_a_file_that_the_browser_has_is_not_sent_again(client: HttpClient) -> No
 def test_only_files_with_a_version_in_their_name_are_cached_without_asking(
     client: HttpClient,
 ) -> None:
-    cached = {path: client.request("GET", path).headers["cache-control"] for path in TYPES}
+    paths = (*TYPES, f"/ui/vendor/{vendor.PACKAGES}")
+    cached = {path: client.request("GET", path).headers["cache-control"] for path in paths}
     assert cached.pop(ECHARTS) == "public, max-age=31536000, immutable"
     assert set(cached.values()) == {"no-cache"}
 

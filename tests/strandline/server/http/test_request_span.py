@@ -102,7 +102,8 @@ def test_refusals_name_no_route_that_there_is_not(server, recorded):
 
 def test_strangers_record_nothing(server, recorded):
     with HttpClient(server.port, None) as client:
-        client.request("GET", "/healthz", headers=PARENT)
+        for path in ("/healthz", "/ui", "/ui/", "/ui/none"):
+            client.request("GET", path, headers=PARENT)
         assert client.request("GET", LATEST, ASKED, PARENT).status == 401
     assert recorded.spans.all == ()
 
