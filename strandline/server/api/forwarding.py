@@ -55,6 +55,7 @@ from fsview.wire.param import (
     PARTITION,
     REFRESH_OFF,
     TIMELINE_HASH,
+    V2,
     WAIT_HEADER,
 )
 from fsview.wire.routes import BY_NAME, ROUTES

@@ -23,6 +23,7 @@ from urllib.parse import urlencode
 
 from fsview.snapshot.history import History
 from fsview.snapshot.snapshot import Snapshot
+from fsview.table_view import TableView
 from fsview.wire.param import TABLE, WATCH_PATH
 from strandline.fleet.forward import Forwarded, Forwarder
 from strandline.fleet.peer_connection import PeerAnswer
@@ -314,11 +315,9 @@ class Watches:
         if table_id != watched.table_id:
             watched.table_id = table_id
             self._follow()
-        if look.table is None or look.table.state.held is None:
-            watched.show(look.state)
-        else:
-            # As it is now: a sync may have ended since, before it was followed.
-            self._show(look.table)
+        history = None if look.table is None else look.table.state.held
+        # As it is now: a sync may have ended since, before it was followed.
+        watched.show(look.state if history is None else TableMark.of(history.newest))
         return look.pause_s
 
 

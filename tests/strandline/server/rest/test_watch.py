@@ -168,8 +168,7 @@ def test_a_sync_during_a_look_is_not_lost() -> None:
         async def look(_: TableMark | None, __: frozenset[str]) -> Look:
             looking.looks += 1
             table.write(("p=1", f"b-{looking.looks}"))
-            view.sync()
-            watches.synced(view)
+            watches.synced(view.table_id, view.sync())
             return Look(older, 1.0, view)
 
         found = await watches.wait("t", older.mark, PATIENCE_S, look)
