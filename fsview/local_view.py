@@ -26,7 +26,14 @@ from fsview.model.file_group import (
 )
 from fsview.model.file_system_view import FileSystemView, LookupQuery
 from fsview.query import latest_json
-from fsview.query.queries import QUERIES, InstantSet, QueryScope, file_slices_as_of
+from fsview.query.queries import (
+    QUERIES,
+    InstantSet,
+    QueryScope,
+    file_slices_as_of,
+    latest_file_slices_before_or_on,
+)
+from fsview.query.sums import NEWEST
 from fsview.snapshot.snapshot import Snapshot
 from fsview.state.current_history import Use
 from fsview.table_view import Lease, TableView
@@ -346,6 +353,33 @@ class InspectedView(LocalView):
         """Return what a pure function says of the snapshot and a partition's files."""
         return self._answer(partition, function, **arguments)
 
+    def in_blocks(
+        self, function: Callable[[Snapshot, PartitionVersion], T], partition: str, begin: int = 0
+    ) -> Iterator[T]:
+        """Yield what a pure function says of each block of a partition's groups.
+
+        Files that a removal under way deleted before anyone read their size have an unknown size.
+
+        Args:
+            function: Of the snapshot, and of a version with some of the groups.
+            partition: The partition.
+            begin: Number of the first block; blocks have the same numbers at the same snapshot.
+
+        Raises:
+            StoreError: The files can't be read back; the next request reloads the table.
+            ViewBehindError: A file of a newest slice was removed since.
+        """
+        version = self._version(partition)
+        if version.has_ghosts:
+            newest = partial(latest_file_slices_before_or_on, include_pending_compaction=True)
+            self._answer(partition, newest, max_instant=NEWEST)
+        try:
+            for block in version.blocks(begin):
+                yield self._run(_of_block, version, of=function, block=block)
+        except StoreError as exc:
+            self.table.state.lost(version, exc)
+            raise
+
 
 class NotHeldError(Exception):
     """An answer needs something that isn't in memory; only ``HeldView`` raises it."""
@@ -386,6 +420,15 @@ def open_view(storage: Storage, *, metrics: Metrics | None = None) -> LocalView:
         TableNotFoundError: There is no table at the storage's base path.
     """
     return LocalView.newest(TableView(storage, metrics=metrics, gathers=False))
+
+
+def _of_block(
+    s: Snapshot,
+    _: PartitionVersion,
+    of: Callable[[Snapshot, PartitionVersion], T],
+    block: PartitionVersion,
+) -> T:
+    return of(s, block)
 
 
 def _without_slash(partition: str) -> str:

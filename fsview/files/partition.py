@@ -311,6 +311,23 @@ class PartitionVersion:
             else:
                 yield self._merged(at, changes)
 
+    def blocks(self, begin: int = 0) -> Iterator[PartitionVersion]:
+        """Yield the groups of each chunk as a version without runs; some may be empty.
+
+        Args:
+            begin: Number of the first one.
+
+        Raises:
+            StoreError: The store can't read them back.
+        """
+        by_chunk = self._by_chunk(self._unmerged()) if self.runs else {}
+        for at in range(begin, len(self.chunks)):
+            chunk, first_id = self.chunks[at : at + 1], self.first_ids[at : at + 1]
+            if at in by_chunk:
+                data, bounds = self._merged(at, by_chunk[at])
+                chunk, first_id = cut(*laid_out(data[start:end] for start, end in bounds))
+            yield PartitionVersion(self.partition, chunk, first_id, self.has_ghosts)
+
     def files(self) -> Iterator[DataFile]:
         """Yield every file, in order of file id and row order."""
         for _, files in self.groups():

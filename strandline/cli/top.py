@@ -61,7 +61,7 @@ class Reading:
     def take(cls, read: Read, clock: Clock) -> Reading:
         """Ask now."""
         status = read(STATUS, names=",".join(METRICS))
-        return cls(clock.monotonic(), status, read(TABLES, limit=_TABLES))
+        return cls(clock.monotonic(), status, read(TABLES, limit=_TABLES, once=True))
 
     def sums(self, metric: str, *labels: str) -> Counter[tuple[str, ...]]:
         """Return the sums of a metric's samples over all servers, by the values of labels."""

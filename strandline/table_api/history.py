@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 
+from timeline.archive.archived_timeline import ArchivedTimeline
 from timeline.errors import CorruptMetadataError, InstantNotFoundError
 from timeline.instant import WRITE_ACTIONS, Instant
 from timeline.meta_client import TableMetaClient
@@ -155,6 +156,21 @@ class TableHistory:
             entry = self._read(instant)
             if entry is not None:
                 yield entry
+
+    def entry(self, instant: Instant, archive: ArchivedTimeline | None = None) -> Entry | None:
+        """Return an instant that was listed before; ``None`` if it was rolled back meanwhile.
+
+        Args:
+            instant: The instant.
+            archive: The archive, if it was found there.
+
+        Raises:
+            CorruptMetadataError: Its file can't be read; the message names it.
+        """
+        if archive is None:
+            return self._read(instant)
+        metadata = archive.read(instant) if instant.is_completed else None
+        return Entry(instant, metadata, archived=True)
 
     def commits(self, *, archived: bool) -> Iterator[CommitSummary]:
         """Yield the summaries of completed commits in the order of ``entries``.

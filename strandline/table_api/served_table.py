@@ -8,13 +8,16 @@ and 45 MB.
 
 from __future__ import annotations
 
+import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
 
+from fsview.files.partition import PartitionVersion
 from fsview.files.row import UNKNOWN_SIZE, DataFile
 from fsview.local_view import InspectedView
 from fsview.model.file_group import BaseFile, FileSlice
@@ -25,8 +28,9 @@ from fsview.query.queries import (
     raw_group,
 )
 from fsview.query.sums import NEWEST, PartitionSums, slice_bytes
+from fsview.snapshot.snapshot import Snapshot
 from strandline.read.state.reader_lease import Leases
-from strandline.server.rest.listing import Listing, Row, blocks
+from strandline.server.rest.listing import BlocksOf, Listing, Row, blocks, one_block
 from strandline.server.rest.operation import Column, Refusal
 from strandline.table_api.history import TableHistory
 from strandline.table_api.inspect import pending_rows
@@ -42,7 +46,9 @@ from strandline.table_api.metadata_rows import (
 from strandline.table_services.clean.planner import CleanPlanner
 from strandline.table_services.clean.policy import clean_settings
 from strandline.table_services.clean.preview import preview
+from timeline.archive.archived_timeline import HELD_BYTES, ArchivedTimeline
 from timeline.clock import SystemClock, TimeGenerator
+from timeline.errors import ViewBehindError
 from timeline.instant import Instant
 from timeline.meta_client import TableMetaClient
 
@@ -127,38 +133,32 @@ class ServedTable:
         size: int = 0,
         **more: Any,
     ) -> Listing:
+        return self._in_blocks(units, one_block(rows), size=size, **more)
+
+    def _in_blocks(
+        self, units: Sequence[Any], rows: BlocksOf, *, size: int = 0, **more: Any
+    ) -> Listing:
         return Listing({**self.head, **more}, units, rows, size, held=self._view)
 
-    def _newest(self, partition: str) -> tuple[FileSlice, ...]:
-        return self._view.inspect(
-            latest_file_slices_before_or_on,
-            partition,
-            max_instant=NEWEST,
-            include_pending_compaction=True,
-        )
-
     def _slices(self, arguments: Mapping[str, Any]) -> Listing:
-        def rows(partition: str) -> Iterator[Row]:
-            found: Iterable[FileSlice] = self._newest(partition)
-            if arguments["all"]:
-                groups = self._view.inspect(all_file_groups, partition)
-                found = (each for group in groups for each in group.slices)
-            for each in found:
-                logs = len(each.log_files)
-                yield {**file_row(each, self._zone), "logs": logs, "bytes": slice_bytes(each)}
+        query = _all_slices if arguments["all"] else _newest_slices
 
-        return self._of_units(self._paths(arguments), rows)
+        def row(found: FileSlice) -> Row:
+            base = found.base_file
+            size = None if base is None else _known_size(base)
+            more = {"size": size, "logs": len(found.log_files), "bytes": slice_bytes(found)}
+            return {**file_row(found, self._zone), **more}
+
+        def rows(partition: str, begin: int) -> Iterator[Iterable[Row]]:
+            return (map(row, found) for found in self._view.in_blocks(query, partition, begin))
+
+        return self._in_blocks(self._paths(arguments), rows)
 
     def _files(self, arguments: Mapping[str, Any]) -> Listing:
-        def rows(partition: str) -> Iterator[Row]:
-            newest = {each.file_id: each.base_instant for each in self._newest(partition)}
-            for group in self._view.inspect(all_file_groups, partition):
-                for found in group.slices:
-                    is_newest = newest.get(group.file_id) == found.base_instant
-                    for file in _files_of(found):
-                        yield {**_file(file, found), "newest": is_newest}
+        def rows(partition: str, begin: int) -> Iterator[Iterable[Row]]:
+            return self._view.in_blocks(_file_rows, partition, begin)
 
-        return self._of_units(self._paths(arguments), rows)
+        return self._in_blocks(self._paths(arguments), rows)
 
     def _group(self, arguments: Mapping[str, Any]) -> Listing:
         partition, file_id = arguments["partition"].strip("/"), arguments["file_id"]
@@ -224,29 +224,32 @@ class ServedTable:
         }
 
     def _timeline(self, arguments: Mapping[str, Any]) -> Listing:
-        found = self._instants(arguments)
+        archive = self._meta().archived_timeline() if arguments["archived"] else None
+        found = self._instants(arguments, archive)
         if arguments["order"] == "newest":
             found.reverse()
-        has_details = arguments["details"]
+        size = 200 * sum(old for _, old in found) + 50 * len(found)
+        if arguments["details"]:
+            # The archive is kept with the cursor.
+            size += 0 if archive is None else HELD_BYTES
+            rows = self._details(archive)
+            return self._of_units([*blocks(found, 100)], rows, size=size)
 
-        def rows(block: Sequence[tuple[Instant, bool]]) -> Iterable[Row]:
-            if has_details:
-                return self._details(block)
+        def plain(block: Sequence[tuple[Instant, bool]]) -> Iterable[Row]:
             return ({**instant_row(i, self._zone), "archived": old} for i, old in block)
 
-        many = 100 if has_details else 1_000
-        size = 200 * sum(old for _, old in found) + 50 * len(found)
-        return self._of_units([*blocks(found, many)], rows, size=size)
+        return self._of_units([*blocks(found)], plain, size=size)
 
-    def _instants(self, arguments: Mapping[str, Any]) -> list[tuple[Instant, bool]]:
+    def _instants(
+        self, arguments: Mapping[str, Any], archive: ArchivedTimeline | None
+    ) -> list[tuple[Instant, bool]]:
         """Return the instants that a request is about, and whether each is archived."""
         active = self._view.snapshot.active
         found = [(instant, False) for instant in active]
-        if arguments["archived"]:
+        if archive is not None:
             # The snapshot is older: what was archived since is in both, and counts as active.
-            archived = self._meta().archived_timeline().timeline
             last = active.newest_completion
-            old = (i for i in archived if not active.contains(i))
+            old = (i for i in archive.timeline if not active.contains(i))
             then = ((i, True) for i in old if (i.completion_time or i.requested_time) <= last)
             found = sorted((*then, *found), key=lambda each: each[0].sort_key)
         action, state = arguments["action"], arguments["state"]
@@ -256,15 +259,23 @@ class ServedTable:
             if action in (None, instant.action) and state in (None, instant.state.value)
         ]
 
-    def _details(self, block: Sequence[tuple[Instant, bool]]) -> Iterator[Row]:
-        """Yield the rows of instants with what each recorded about itself."""
-        wanted = {instant for instant, _ in block}
+    def _details(
+        self, archive: ArchivedTimeline | None
+    ) -> Callable[[Sequence[tuple[Instant, bool]]], Iterator[Row]]:
+        """Return what makes the rows of instants with what each recorded about itself."""
         history = TableHistory(self._meta())
-        entries = history.entries(archived=any(old for _, old in block), keep=wanted.__contains__)
-        rows = {entry.instant: history_row(entry, self._zone) for entry in entries}
-        for instant, old in block:
-            # One that is gone was rolled back meanwhile.
-            yield {**instant_row(instant, self._zone), **rows.get(instant, {}), "archived": old}
+        # A cursor may be used by several threads at once, which an archive doesn't allow.
+        turn = threading.Lock()
+
+        def rows(block: Sequence[tuple[Instant, bool]]) -> Iterator[Row]:
+            for instant, old in block:
+                with turn:
+                    entry = history.entry(instant, archive if old else None)
+                # One that is gone was rolled back meanwhile.
+                more = {} if entry is None else history_row(entry, self._zone)
+                yield {**instant_row(instant, self._zone), **more, "archived": old}
+
+        return rows
 
     def _pending(self, _: Mapping[str, Any]) -> Listing:
         storage = self._view.table.storage.for_cause(CAUSE)
@@ -293,58 +304,76 @@ class ServedTable:
         # Its own view, as a planner syncs it if it lags.
         view = InspectedView(self._view.table, self._view.snapshot)
         planner = CleanPlanner(self._meta(), view, times, settings)
-        return preview(planner, self._view.snapshot.active, settings.policy)
+        try:
+            return preview(planner, self._view.snapshot.active, settings.policy)
+        except ViewBehindError as error:
+            # A rollback or another clean isn't finished; the state that is asked is the newest.
+            raise Refusal(
+                *(503, "removal_pending", error.message),
+                allowed=error.hint,
+                retry_after_s=_REMOVAL_S,
+            ) from error
 
     def _meta(self) -> TableMetaClient:
         return TableMetaClient.open(self._view.table.storage, cause=CAUSE)
 
     # Summaries.
 
-    def summary(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the answer of an operation as marks for a drawing.
+    def summary(self, name: str, arguments: Mapping[str, Any]) -> Callable[[int], dict[str, Any]]:
+        """Return what makes the answer of an operation as at most so many marks for a drawing.
 
         Args:
             name: Of the operation.
             arguments: Of the request.
         """
-        many = arguments["marks"]
-        if name == "timeline":
-            found = self._instants(arguments)
-            marks = _marks_of_instants(found, many)
-            return {**self.head, "marks": marks, "total": {"instants": len(found)}}
         prefix = arguments["prefix"] or ""
+        if name == "timeline":
+            archive = self._meta().archived_timeline() if arguments["archived"] else None
+            every = self._instants(arguments, archive)
+            found = [each for each in every if each[0].requested_time.startswith(prefix)]
+            total = {"instants": len(found)}
+            return lambda many: {
+                **self.head,
+                "marks": _marks_of_instants(found, many),
+                "total": total,
+            }
+        head: dict[str, Any] = {**self.head, "prefix": prefix}
         if name == "partitions":
             packed = {path: self._sums(path) for path in self._paths(arguments)}
-            depth, marks = marks_by_path(packed, prefix, many, _SUM_NAMES, _sums_of)
-            total = asdict(PartitionSums.total(packed.values()))
-            return {**self.head, "prefix": prefix, "depth": depth, "marks": marks, "total": total}
-        found = self._preview(arguments)
+            head["total"] = asdict(PartitionSums.total(packed.values()))
+            return partial(_with_marks, head, packed, prefix, names=_SUM_NAMES, total=_sums_of)
+        planned = self._preview(arguments)
         files: dict[str, list[int]] = defaultdict(lambda: [0, 0])
         reasons: Counter[str] = Counter()
         columns = (
-            found.files.column(name).to_pylist() for name in ("partition", "bytes", "reason")
+            planned.files.column(name).to_pylist() for name in ("partition", "bytes", "reason")
         )
         for path, size, reason in zip(*columns, strict=True):
             if path.startswith(prefix):
                 files[path][0] += 1
                 files[path][1] += size or 0
                 reasons[reason] += 1
-        depth, marks = marks_by_path(files, prefix, many, ("partitions", "files", "bytes"), _counts)
-        total = dict(zip(("partitions", "files", "bytes"), _counts(files.values()), strict=True))
-        return {
-            **self.head,
-            "policy": found.policy,
-            "earliest": found.earliest,
-            "prefix": prefix,
-            "depth": depth,
-            "marks": marks,
-            "total": total,
+        names = ("partitions", "files", "bytes")
+        head |= {
+            "policy": planned.policy,
+            "earliest": planned.earliest,
+            "total": dict(zip(names, _counts(files.values()), strict=True)),
             "reasons": dict(reasons.most_common(_REASONS)),
         }
+        return partial(_with_marks, head, files, prefix, names=names, total=_counts)
+
+
+def _with_marks(
+    head: Mapping[str, Any], values: Mapping[str, Any], prefix: str, many: int, **how: Any
+) -> dict[str, Any]:
+    depth, marks = marks_by_path(values, prefix, many, **how)
+    return {**head, "depth": depth, "marks": marks}
 
 
 _REASONS: Final = 20
 """Most reasons of a summary."""
+_REMOVAL_S: Final = 10
+"""When to ask again for what a clean would delete, while files are being removed."""
 _SUM_NAMES: Final = (
     *("partitions", "file_groups", "base_files", "log_files", "bytes", "slices", "files"),
 )
@@ -437,12 +466,48 @@ def arrow_stream(columns: Sequence[Column], rows: Sequence[Row], head: Mapping[s
         rows: The rows; a name that one lacks is null.
         head: Metadata of the schema, by key.
     """
+    try:
+        return _stream(columns, rows, head)
+    except UnicodeEncodeError:
+        # Names of files need not be UTF-8, as Arrow's text is.
+        return _stream(columns, *map(_as_utf8, (rows, head)))
+
+
+def _as_utf8(value: Any) -> Any:
+    """Return a value whose texts have ``?`` for what isn't UTF-8."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, list | tuple):
+        return [*map(_as_utf8, value)]
+    if isinstance(value, Mapping):
+        return {name: _as_utf8(each) for name, each in value.items()}
+    return value
+
+
+def _stream(columns: Sequence[Column], rows: Sequence[Row], head: Mapping[str, str]) -> bytes:
     fields = [pa.field(c.name, TYPES[c.type], nullable=True) for c in columns]
     schema = pa.schema(fields, metadata={f"strandline.{key}": text for key, text in head.items()})
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, schema) as writer:
         writer.write_table(pa.Table.from_pylist([dict(row) for row in rows], schema))
     return bytes(sink.getvalue())
+
+
+def _newest_slices(s: Snapshot, v: PartitionVersion) -> Iterable[FileSlice]:
+    return latest_file_slices_before_or_on(s, v, NEWEST, include_pending_compaction=True)
+
+
+def _all_slices(s: Snapshot, v: PartitionVersion) -> Iterable[FileSlice]:
+    return [found for group in all_file_groups(s, v) for found in group.slices]
+
+
+def _file_rows(s: Snapshot, v: PartitionVersion) -> list[Row]:
+    newest = {each.file_id: each.base_instant for each in _newest_slices(s, v)}
+    return [
+        {**_file(file, found), "newest": newest.get(found.file_id) == found.base_instant}
+        for found in _all_slices(s, v)
+        for file in _files_of(found)
+    ]
 
 
 def _files_of(found: FileSlice) -> Iterator[DataFile]:

@@ -356,17 +356,18 @@ def _routes() -> Iterator[str]:
         columns = ", ".join(f"`{column.name}`" for column in each.columns)
         rest.append((f"`GET {each.path}`", ", ".join(names), columns, each.doc))
     yield _table(("route", "parameters", "columns of its rows", "what it answers"), rest) + "\n"
-    known = {p.name: p for each in OPERATIONS for p in each.parameters}
-    rows = [
+    # One name may mean different things to different routes.
+    rows = {
         (
-            f"`{name}`",
-            "" if p.default in (None, "") else f"`{str(p.default).lower()}`",
+            f"`{p.name}`",
+            "" if p.default in (None, "") else f"`{p.schema['default']}`",
             p.allowed,
             p.doc,
         )
-        for name, p in sorted(known.items())
-    ]
-    yield _table(("parameter", "default", "allowed", "what it means"), rows)
+        for each in OPERATIONS
+        for p in each.parameters
+    }
+    yield _table(("parameter", "default", "allowed", "what it means"), sorted(rows))
 
 
 def metrics() -> list[Metric]:

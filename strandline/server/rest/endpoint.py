@@ -27,7 +27,7 @@ from fsview.metrics import Metrics
 from fsview.query.queries import latest_file_slices_before_or_on
 from fsview.query.sums import NEWEST, partition_sums
 from fsview.table_view import Lease
-from fsview.view_manager import ViewManager
+from fsview.view_manager import ViewManager, not_served
 from fsview.wire.param import TABLE, WATCH_PATH
 from strandline.fleet.current import CurrentFleet
 from strandline.fleet.forward import Forwarded, Forwarder
@@ -46,6 +46,7 @@ from strandline.server.rest.listing import (
     Row,
     blocks,
     cursor_text,
+    one_block,
     page,
     plain,
     row_filter,
@@ -57,6 +58,7 @@ from strandline.server.rest.operation import (
     MOST_ROWS,
     Operation,
     Refusal,
+    bad,
     refused_path,
 )
 from strandline.server.rest.watch import (
@@ -244,6 +246,9 @@ class RestEndpoint:
         view: InspectedView,
     ) -> Reply:
         tag = None
+        is_summary = arguments.get("summary")
+        if is_summary and arguments["filter"]:
+            raise bad("filter", arguments["filter"], "none beside summary, which takes prefix")
         if operation.is_fixed:
             asked = f"{operation.name} {sorted(arguments.items())!r} {_is_arrow(request)}"
             at = f"{view.snapshot.mark} {view.snapshot.epoch}"
@@ -254,8 +259,9 @@ class RestEndpoint:
         served_table: Any = import_module("strandline.table_api.served_table")
         name = self._views.as_given(view.table.table_id)
         table = served_table.ServedTable(name, view, partial(self._sums, view))
-        if arguments.get("summary"):
-            return _tagged(_summary(table.summary, operation.name, arguments), request, tag)
+        if is_summary:
+            make = table.summary(operation.name, arguments)
+            return _tagged(_summary(make, arguments["marks"]), request, tag)
         listing = table.listing(operation.name, arguments)
         return self._page(operation, arguments, request, listing, tag=tag)
 
@@ -291,9 +297,15 @@ class RestEndpoint:
     ) -> Reply:
         name, place, listing, first = self.cursors.find(operation, arguments, given)
         limit = arguments["limit"] if "limit" in given else first["limit"]
-        return self._page(
-            operation, {**first, "limit": limit}, request, listing, place=place, name=name
-        )
+        again = {**first, "limit": limit}
+        if listing.held is None:
+            return self._page(operation, again, request, listing, place=place, name=name)
+        table = listing.held.table
+        with refusing_if_closed(table):
+            # Also of rows that are in memory: the table may have been refused since.
+            if table.is_closed:
+                raise not_served(table.table_id)
+            return self._page(operation, again, request, listing, place=place, name=name)
 
     def _page(
         self,
@@ -321,18 +333,23 @@ class RestEndpoint:
         limit = arguments.get("limit", MOST_ROWS)
         go_on = partial(check_wanted, request.has_left)
         rows, following = page(listing, place, limit, keep, go_on)
-        cursor = None
+        cursor, is_more = None, following is not None
+        if arguments.get("once"):
+            following = None
         if following is not None and "cursor" in arguments:
             name = name or self.cursors.hold(operation, arguments, listing)
             cursor = cursor_text(name, following)
         elif following is not None:
             allowed = f"a group of at most {MOST_ROWS} slices"
             raise Refusal(422, "too_many_rows", "there are too many rows", allowed=allowed)
-        if _is_arrow(request):
-            return _tagged(_in_arrow(operation, arguments, listing, rows, cursor), request, tag)
-        value = {**listing.head, "rows": _plain_rows(operation, rows), "next": cursor}
         # A tag of the state doesn't fit a page with a cursor, which others don't share.
         tag = tag if cursor is None else None
+        if _is_arrow(request):
+            more = {} if cursor is None else {"next": cursor}
+            more["more"] = str(is_more).lower()
+            return _tagged(_in_arrow(operation, arguments, listing, rows, more), request, tag)
+        rows_shown = _plain_rows(operation, rows)
+        value = {**listing.head, "rows": rows_shown, "next": cursor, "more": is_more}
         return _tagged(Reply(HTTPStatus.OK, _json(value), JSON), request, tag)
 
     # About all servers.
@@ -371,7 +388,9 @@ class RestEndpoint:
         Raises:
             BadAnswerError: It gives none.
         """
-        params = {k: v for k, v in arguments.items() if v is not None and k != "limit"}
+        params = {
+            k: v for k, v in arguments.items() if v is not None and k not in ("limit", "once")
+        }
         if operation.columns:
             params["limit"] = MOST_ROWS
         rows: list[Any] = []
@@ -423,7 +442,7 @@ class RestEndpoint:
                 "servers": 1 + len(others),
                 "unreachable": [url for url, rows in others.items() if isinstance(rows, str)],
             }
-            listing = Listing(head, [*blocks(rows)], lambda block: block, 500 * len(rows))
+            listing = Listing(head, [*blocks(rows)], one_block(list), 500 * len(rows))
             return self._page(operation, arguments, request, listing)
 
     def _label(self, base_path: str) -> str:
@@ -559,15 +578,10 @@ def _plain_rows(operation: Operation, rows: list[Row]) -> list[dict[str, Any]]:
     return [{name: plain(row[name]) for name in names if name in row} for row in rows]
 
 
-def _summary(
-    make: Callable[[str, Mapping[str, Any]], dict[str, Any]],
-    name: str,
-    arguments: Mapping[str, Any],
-) -> Reply:
-    """Return a summary with as many marks as ``MARKS_BYTES`` allow."""
-    many = arguments["marks"]
+def _summary(make: Callable[[int], dict[str, Any]], many: int) -> Reply:
+    """Return a summary with as many marks as ``MARKS_BYTES`` allow, and ``many`` at most."""
     while True:
-        body = _json(make(name, {**arguments, "marks": many}))
+        body = _json(make(many))
         if len(body) <= MARKS_BYTES or many == 1:
             return Reply(HTTPStatus.OK, body, JSON)
         many = max(1, min(many - 1, many * MARKS_BYTES // len(body)))
@@ -582,14 +596,12 @@ def _in_arrow(
     arguments: Mapping[str, Any],
     listing: Listing,
     rows: list[Row],
-    cursor: str | None,
+    more: Mapping[str, str],
 ) -> Reply:
     served_table: Any = import_module("strandline.table_api.served_table")
     head = {k: v if isinstance(v, str) else json.dumps(v) for k, v in listing.head.items()}
-    if cursor is not None:
-        head["next"] = cursor
     columns = [c for c in operation.columns if not c.optional or arguments["details"]]
-    return Reply(HTTPStatus.OK, served_table.arrow_stream(columns, rows, head), ARROW)
+    return Reply(HTTPStatus.OK, served_table.arrow_stream(columns, rows, {**head, **more}), ARROW)
 
 
 # Entity tags (RFC 9110, section 8.8.3), weak, as compression changes the bytes.

@@ -1,12 +1,14 @@
 """``Listing``: the rows of an answer, made unit by unit, and its pages, which cursors continue.
 
-A unit is a partition, some instants, or all there is. A page takes units until it has enough rows,
-so its cost is in proportion to the units that it passes, not to the listing. A *cursor* names a
-listing that is held, a unit, and how many of the unit's rows that fit the filter are behind it; so
-a page can be asked for again.
+A unit is a partition, some instants, or all there is; its rows come in blocks, as a partition may
+have a million files. A page takes blocks until it has enough rows, so its cost is in proportion to
+the blocks that it passes, not to the listing. A *cursor* names a listing that is held, a unit, a
+block, and how many of the block's rows that fit the filter are behind it; so a page can be asked
+for again.
 
 ``Cursors`` holds listings, and with each its snapshot and the lease of its table, for ``HELD_S``
-seconds after the last use, at most ``AT_MOST`` and ``AT_MOST_BYTES`` of them. Others are gone.
+seconds after the last use, at most ``AT_MOST`` and ``AT_MOST_BYTES`` of them. Others are gone. The
+largest doesn't count against these bytes, or its first page would drop all others, and itself.
 """
 
 from __future__ import annotations
@@ -18,23 +20,35 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from itertools import islice
 from operator import eq, ge, gt, le, lt, ne
 from typing import Any, Final
 from urllib.parse import unquote
 
+from fsview.local_view import InspectedView
 from strandline.server.rest.operation import MOST_TERMS, Column, Operation, Refusal, bad
 from timeline.clock import Clock
 
 HELD_S: Final = 300.0
 AT_MOST: Final = 1_000
 AT_MOST_BYTES: Final = 64 << 20
+"""Of all listings that are held but the largest."""
+LARGEST_BYTES: Final = 4 * AT_MOST_BYTES
+"""Of one listing."""
 UNIT_BYTES: Final = 200
 """Counted for each unit of a listing that is held."""
 PAGE_UNITS: Final = 20_000
 """Most units that one page passes: of a filter that fits few rows a page may have fewer."""
+PAGE_ROWS: Final = 100_000
+"""As ``PAGE_UNITS``: after so many rows, whether they fit or not, a page ends with the block."""
 
 Row = Mapping[str, Any]
+BlocksOf = Callable[[Any, int], Iterable[Iterable[Row]]]
+"""Returns the blocks of a unit's rows from a number on; may read storage."""
+
+
+def one_block(rows_of: Callable[[Any], Iterable[Row]]) -> BlocksOf:
+    """Return the blocks of units each of which is one."""
+    return lambda unit, begin: (rows_of(unit) for _ in range(begin, 1))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,16 +58,16 @@ class Listing:
     Attributes:
         head: Members of the answer beside its rows.
         units: What rows are made of, in order.
-        rows_of: Returns the rows of a unit; may read storage.
+        blocks_of: The rows of a unit.
         bytes: What is held for it beside its units.
-        held: What keeps its snapshot.
+        held: The view that keeps its snapshot; ``None``: it is of no table.
     """
 
     head: Mapping[str, Any]
     units: Sequence[Any]
-    rows_of: Callable[[Any], Iterable[Row]]
+    blocks_of: BlocksOf
     bytes: int = 0
-    held: object = field(default=None, repr=False)
+    held: InspectedView | None = field(default=None, repr=False)
 
     @property
     def size(self) -> int:
@@ -63,9 +77,10 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a page begins: a unit, and the rows of it that were on the pages before."""
+    """Where a page begins: a unit, its block, and the rows of it that were on the pages before."""
 
     unit: int = 0
+    block: int = 0
     rows: int = 0
 
 
@@ -86,20 +101,29 @@ def page(
         place: Where the page begins.
         limit: Most rows.
         keep: Whether a row fits the filter.
-        go_on: Called before each unit; what it raises ends the page.
+        go_on: Called before each block; what it raises ends the page.
     """
     rows: list[Row] = []
-    behind = place.rows
+    first, behind, passed = place.block, place.rows, 0
     last = min(len(listing.units), place.unit + PAGE_UNITS)
     for number in range(place.unit, last):
         go_on()
-        fitting = filter(keep, listing.rows_of(listing.units[number]))
-        taken = [*islice(fitting, behind, behind + limit - len(rows) + 1)]
-        if len(rows) + len(taken) > limit:
-            kept = limit - len(rows)
-            return rows + taken[:kept], Place(number, behind + kept)
-        rows += taken
-        behind = 0
+        for block, found in enumerate(listing.blocks_of(listing.units[number], first), first):
+            go_on()
+            fitting = 0
+            for row in found:
+                passed += 1
+                if not keep(row):
+                    continue
+                if fitting >= behind:
+                    if len(rows) == limit:
+                        return rows, Place(number, block, fitting)
+                    rows.append(row)
+                fitting += 1
+            behind = 0
+            if passed >= PAGE_ROWS:
+                return rows, Place(number, block + 1)
+        first = behind = 0
     return rows, None if last == len(listing.units) else Place(last)
 
 
@@ -201,7 +225,7 @@ def plain(value: Any) -> Any:
 
 # Cursors.
 
-_CURSOR: Final = re.compile("([A-Za-z0-9_-]{16})\\.([0-9]{1,9})\\.([0-9]{1,9})")
+_CURSOR: Final = re.compile("([A-Za-z0-9_-]{16})\\.([0-9]{1,9})\\.([0-9]{1,9})\\.([0-9]{1,9})")
 
 
 @dataclass(slots=True, eq=False)
@@ -222,7 +246,15 @@ class Cursors:
         self._held: OrderedDict[str, _Held] = OrderedDict()
 
     def hold(self, operation: Operation, arguments: Mapping[str, Any], listing: Listing) -> str:
-        """Hold a listing from now on; return its name."""
+        """Hold a listing from now on; return its name.
+
+        Raises:
+            Refusal: It is too large.
+        """
+        if listing.size > LARGEST_BYTES:
+            message = f"the rows take {listing.size} bytes, more than {LARGEST_BYTES}, to be held"
+            allowed = "a narrower prefix, or once=true for the first page alone"
+            raise Refusal(422, "too_many_rows", message, allowed=allowed)
         name = secrets.token_urlsafe(12)
         with self._lock:
             self._held[name] = _Held(listing, operation, arguments, self._clock.monotonic())
@@ -273,7 +305,7 @@ class Cursors:
                     value=str(given[key]),
                     allowed="the parameters of the first page",
                 )
-        place = Place(int(found[2]), int(found[3]))
+        place = Place(*map(int, found.groups()[1:]))
         if held.operation is not operation or place.unit >= max(1, len(held.listing.units)):
             raise bad("cursor", text, "`next` of an earlier page of this route", "bad_cursor")
         return name, place, held.listing, held.arguments
@@ -281,14 +313,17 @@ class Cursors:
     def drop_old(self) -> None:
         """Drop the listings that weren't used lately, and the oldest beyond the bounds."""
         with self._lock:
-            now, size = self._clock.monotonic(), sum(h.listing.size for h in self._held.values())
+            now, sizes = self._clock.monotonic(), [h.listing.size for h in self._held.values()]
             dropped: list[str] = []
-            for name, held in self._held.items():
-                is_many = len(self._held) - len(dropped) > self._at_most or size > AT_MOST_BYTES
-                if not is_many and now - held.used_s < HELD_S:
+            for at, (name, held) in enumerate(self._held.items()):
+                left = sizes[at:]
+                if (
+                    now - held.used_s < HELD_S
+                    and len(left) <= self._at_most
+                    and sum(left) - max(left) <= AT_MOST_BYTES
+                ):
                     break
                 dropped.append(name)
-                size -= held.listing.size
             # Freed outside the lock.
             gone = [self._held.pop(name) for name in dropped]
         del gone
@@ -299,7 +334,7 @@ class Cursors:
 
 def cursor_text(name: str, place: Place) -> str:
     """Return the text of a cursor."""
-    return f"{name}.{place.unit}.{place.rows}"
+    return f"{name}.{place.unit}.{place.block}.{place.rows}"
 
 
 def blocks(items: Sequence[Any], many: int = 1_000) -> Iterator[Sequence[Any]]:

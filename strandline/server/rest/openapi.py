@@ -72,9 +72,10 @@ _SAID: Final = {
     "403": "The table is outside the service's roots.",
     "404": "There is no such table, instant, file group or route.",
     "410": "The cursor or the snapshot isn't held any more.",
-    "422": "The table's version or type isn't supported.",
+    "422": "The table's version or type isn't supported, or there are too many rows.",
     "500": "Metadata is damaged, or storage failed.",
-    "503": "Storage can't be reached, or too many requests watch; `Retry-After` may say when.",
+    "503": "Storage can't be reached, files are being removed, or too many requests watch;"
+    " `Retry-After` may say when.",
 }
 
 
@@ -150,7 +151,8 @@ def answer_schema(operation: Operation) -> dict[str, Any]:
     if not operation.columns:
         return _object(head)
     rows = _object(_properties(operation.columns), _required(operation.columns))
-    found = _object({**head, "rows": {"type": "array", "items": rows}, "next": _NULLABLE})
+    pages = {"next": _NULLABLE, "more": {"type": "boolean"}}
+    found = _object({**head, "rows": {"type": "array", "items": rows}, **pages})
     if not operation.marks:
         return found
     marks = {

@@ -314,8 +314,17 @@ _LIMIT: Final = Parameter("limit", "Most rows.", "count", ROWS, (1, MOST_ROWS))
 _CURSOR: Final = Parameter(
     "cursor", "Where to go on: `next` of the page before, whose other parameters still hold."
 )
-_PAGED: Final = (_PREFIX, _FILTER, _LIMIT, _CURSOR)
-_SUMMARY: Final = Parameter("summary", "Whether to answer marks for a drawing.", "flag", False)
+_ONCE: Final = Parameter(
+    "once",
+    "Whether only this page is wanted: no cursor is held, `next` is null, and `more` says whether"
+    " there are more rows.",
+    "flag",
+    False,
+)
+_PAGED: Final = (_PREFIX, _FILTER, _LIMIT, _CURSOR, _ONCE)
+_SUMMARY: Final = Parameter(
+    "summary", "Whether to answer marks for a drawing; not with `filter`.", "flag", False
+)
 _MARKS: Final = Parameter("marks", "Most marks of a summary.", "count", MOST_MARKS, (1, MOST_MARKS))
 _PARTITION: Final = Parameter("partition", "Path of one partition; missing: all.")
 

@@ -311,17 +311,13 @@ class Watches:
         look = await looks(watched.state, frozenset(each.after for each in asking if each.after))
         for watcher in asking:
             watcher.check()
-        table = look.table
-        table_id = None if table is None else table.table_id
+        table_id = None if look.table is None else look.table.table_id
         if table_id != watched.table_id:
             watched.table_id = table_id
             self._follow()
-        held = None if table is None else table.state.held
-        if table_id is None or held is None:
-            watched.show(look.state)
-        else:
-            # As it is now: a sync may have ended since, before it was followed.
-            self._show(table_id, held.newest)
+        history = None if look.table is None else look.table.state.held
+        # As it is now: a sync may have ended since, before it was followed.
+        watched.show(look.state if history is None else TableMark.of(history.newest))
         return look.pause_s
 
 

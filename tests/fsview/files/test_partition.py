@@ -116,6 +116,8 @@ def test_changes_are_what_they_are_for_a_dict(
     version = PartitionVersion.of("p", before).with_changes(added, removed)
     rebuilt = PartitionVersion.of("p", held.values())
     assert list(version.files()) == list(rebuilt.files())
+    groups = list(version.groups())
+    assert [group for block in version.blocks() for group in block.groups()] == groups
     assert version.has_ghosts == rebuilt.has_ghosts
 
 

@@ -78,6 +78,12 @@ def test_a_change_shares_all_that_is_there_until_runs_are_many() -> None:
         added = a_base_file(number, f"2026010100000001{number}")
         changed = before.with_changes([added], [a_base_file(300 + number).name])
         assert changed.chunks is version.chunks
+        for begin in (0, 1):
+            blocks = [[*block.groups()] for block in changed.blocks(begin)]
+            ids = [file_id for block in blocks for file_id, _ in block]
+            groups = [g for g in changed.groups() if begin == 0 or g[0] >= ids[0]]
+            assert [group for block in blocks for group in block] == groups
+            assert len(blocks) == len(version.chunks) - begin > 0
         assert changed.runs[:-1] == before.runs
         assert changed.runs[-1].size < 150
         assert changed.shares_with(before)

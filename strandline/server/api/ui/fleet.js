@@ -37,7 +37,7 @@ export function fleetView(main, _, signal) {
   signal.addEventListener("abort", () => panels.forEach((each) => each.dispose()));
   const load = async () => {
     try {
-      const [status, tables] = await Promise.all([read("status", { names: "strandline_ready" }, signal), read("tables", { limit: 10000 }, signal)]);
+      const [status, tables] = await Promise.all([read("status", { names: "strandline_ready" }, signal), read("tables", { limit: 10000, once: true }, signal)]);
       owners.element.hidden = moves.element.hidden = status.fleet === null;
       if (status.fleet === null) {
         ring.show({ draw: null, summary: "", rows: [] });

@@ -43,16 +43,16 @@ export function tableView(main, parameters, signal) {
   let [archive, oldest, many, files] = [null, null, NEWEST, NEWEST];
   const parts = {
     timeline: filled(panels.timeline, async (ask) => {
-      const [newest, leases] = await Promise.all([ask("timeline", { order: "newest", limit: many }), ask("leases")]);
+      const [newest, leases] = await Promise.all([ask("timeline", { order: "newest", limit: many, once: true }), ask("leases", { once: true })]);
       const { rows } = newest;
-      const older = newest.next ? unpacked((await ask("timeline", { summary: true, marks: MARKS })).marks) : [];
+      const older = newest.more ? unpacked((await ask("timeline", { summary: true, marks: MARKS })).marks) : [];
       // The archive only grows, by the oldest that are completed: it is read again once these are others.
       const first = begun(older, rows);
       if (archive === null || first !== oldest) {
         archive = unpacked((await ask("timeline", { summary: true, archived: true, marks: MARKS })).marks).filter((mark) => mark.archived);
         oldest = first;
       }
-      const more = newest.next ? () => { many = Math.min(10000, 4 * many); parts.timeline(); } : null;
+      const more = newest.more ? () => { many = Math.min(10000, 4 * many); parts.timeline(); } : null;
       const runs = [...archive, ...older.filter((mark) => mark.end < rows.at(-1).requested_time)];
       const archived = archive.reduce((sum, mark) => sum + mark.instants, 0);
       panels.timeline.show({
@@ -60,8 +60,8 @@ export function tableView(main, parameters, signal) {
         summary: `${counted(rows.length, "instant")}, newest ${newest.instant || "none"}, and ${whole(archived)} in the archive; ${panels.range}`,
       });
     }),
-    pending: filled(panels.pending, async (ask) => panels.pending.show({ draw: null, summary: "Pending instants", rows: (await ask("pending")).rows })),
-    leases: filled(panels.leases, async (ask) => panels.leases.show({ draw: null, summary: "Leases of readers", rows: (await ask("leases")).rows })),
+    pending: filled(panels.pending, async (ask) => panels.pending.show({ draw: null, summary: "Pending instants", rows: (await ask("pending", { once: true })).rows })),
+    leases: filled(panels.leases, async (ask) => panels.leases.show({ draw: null, summary: "Leases of readers", rows: (await ask("leases", { once: true })).rows })),
     partitions: filled(panels.partitions, async (ask) => {
       const found = await ask("partitions", { summary: true, prefix: place.prefix || null });
       const rows = unpacked(found.marks);
@@ -78,8 +78,8 @@ export function tableView(main, parameters, signal) {
       if (place.partition === null) return;
       const { partition } = place;
       panels.slices.title.textContent = `Slices of ${named(partition)}`;
-      const found = await ask("slices", { partition, limit: files });
-      const more = found.next ? () => { files = Math.min(10000, 4 * files); parts.slices(); } : null;
+      const found = await ask("slices", { partition, limit: files, once: true });
+      const more = found.more ? () => { files = Math.min(10000, 4 * files); parts.slices(); } : null;
       const largest = [...found.rows].sort((a, b) => b.bytes - a.bytes).slice(0, BARS);
       const series = [{ name: "base file", values: largest.map((row) => row.size || 0) }, { name: "logs", values: largest.map((row) => row.bytes - (row.size || 0)) }];
       panels.slices.show({ draw: bars(largest.map((row) => row.file_id), series, bytes), rows: found.rows, more, summary: `${counted(found.rows.length, "newest slice")} of ${named(partition)}` });
@@ -99,7 +99,7 @@ export function tableView(main, parameters, signal) {
   const begin = async () => {
     try {
       // Of a table that can't be opened, the reason is shown once.
-      const { state } = await read("timeline", { table, limit: 1 }, signal);
+      const { state } = await read("timeline", { table, limit: 1, once: true }, signal);
       failed.replaceChildren();
       content.hidden = false;
       await all();

@@ -33,8 +33,8 @@ export function tablesView(main, parameters, signal) {
   let shown = PAGE;
   const load = async () => {
     try {
-      const found = await read("tables", { prefix: parameters.prefix, limit: shown }, signal);
-      const more = found.next ? () => { shown = Math.min(10000, 5 * shown); load(); } : null;
+      const found = await read("tables", { prefix: parameters.prefix, limit: shown, once: true }, signal);
+      const more = found.more ? () => { shown = Math.min(10000, 5 * shown); load(); } : null;
       panel.show({ draw: null, summary: "Open tables", rows: found.rows, more });
     } catch (error) {
       if (!signal.aborted) panel.fail(error, load);

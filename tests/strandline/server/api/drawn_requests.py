@@ -191,7 +191,7 @@ def values(place: Place) -> dict[str, st.SearchStrategy[str]]:
         "prefix": st.sampled_from(PARTITIONS),
         "filter": st.sampled_from(FILTERS),
         "limit": st.sampled_from(NUMBERS),
-        "cursor": st.sampled_from(["", f"{'a' * 16}.0.0", "9" * 300]),
+        "cursor": st.sampled_from(["", f"{'a' * 16}.0.0.0", "9" * 300]),
         "partition": st.sampled_from(PARTITIONS),
         "partitionpath": st.sampled_from(PARTITIONS),
         "partitions": st.sampled_from(JSON_LISTS),

@@ -69,7 +69,7 @@ def test_errors_have_the_service_s_classes(client: RestClient, asked: Asked) -> 
         client.get("partitions", table=table, filter="size>1")
     assert refused.value.answered == 400
     with pytest.raises(RemoteFailureError) as gone:
-        client.get("partitions", table=table, cursor=f"{'x' * 16}.0.0")
+        client.get("partitions", table=table, cursor=f"{'x' * 16}.0.0.0")
     assert gone.value.answered == 410
     with pytest.raises(RemoteFailureError) as stranger:
         RestClient(repr(client).split("'")[1]).get("tables")

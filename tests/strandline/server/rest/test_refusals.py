@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 from openapi_spec_validator import validate
 
+from strandline.server.process.composition_root import Parts
 from strandline.server.rest.listing import (
     AT_MOST_BYTES,
     HELD_S,
+    LARGEST_BYTES,
     Cursors,
     Listing,
     Place,
     cursor_text,
+    one_block,
 )
 from strandline.server.rest.openapi import document
 from strandline.server.rest.operation import BY_NAME, OPERATIONS, Refusal
 from strandline.table_api import served_table
 from tests.kit.concurrency.manual_clock import ManualClock
-from tests.kit.servers.live_service import AppClient, HttpClient, parts_of
-from tests.strandline.server.rest.conftest import Asked
+from tests.kit.servers.live_service import AppClient, GoldenTables, HttpClient, parts_of
+from tests.kit.tables import golden
+from tests.strandline.server.rest.conftest import Asked, checked
 
 SHAPE = {"status", "code", "error", "parameter", "value", "allowed", "hint"}
 
@@ -59,6 +66,10 @@ def test_every_column_has_a_type_of_arrow() -> None:
             "bad_parameter",
             "filter",
         ),
+        *(
+            (name, {"table": "T", "summary": "", "filter": "x"}, "bad_parameter", "filter")
+            for name in ("partitions", "timeline", "clean")
+        ),
         ("slices", {"table": "T", "filter": "log_paths=a"}, "bad_parameter", "filter"),
         ("files", {"table": "T", "filter": "newest>true"}, "bad_parameter", "filter"),
         ("timeline", {"table": "T", "order": "random"}, "bad_parameter", "order"),
@@ -79,6 +90,17 @@ def test_a_bad_parameter_is_named(
     assert (error["status"], error["code"], error["parameter"]) == (400, code, parameter)
     assert error["allowed"]
     assert set(error) == SHAPE
+
+
+def test_arrow_shows_names_that_arent_utf_8() -> None:
+    columns = BY_NAME["slices"].columns
+    row = {"partition": "p\udcff", "log_paths": ["l\udcff"]}
+    stream = served_table.arrow_stream(columns, [row], {"table": "t\udcff"})
+    found = pa.ipc.open_stream(stream).read_all()
+    assert found.select(["partition", "log_paths"]).to_pylist() == [
+        {"partition": "p?", "log_paths": ["l?"]}
+    ]
+    assert found.schema.metadata[b"strandline.table"] == b"t?"
 
 
 def test_a_table_that_isnt_served_is_refused(asked: Asked) -> None:
@@ -119,9 +141,9 @@ def test_a_cursor_holds_its_snapshot_and_is_dropped(asked: Asked) -> None:
     error = asked.refused("slices", {**table, "cursor": first["next"]})
     assert error["code"] == "bad_cursor"
     name, _, _ = first["next"].partition(".")
-    error = asked.refused("files", {**table, "cursor": f"{name}.999.0"})
+    error = asked.refused("files", {**table, "cursor": f"{name}.999.0.0"})
     assert error["code"] == "bad_cursor"
-    error = asked.refused("files", {**table, "cursor": f"{'x' * 16}.0.0"})
+    error = asked.refused("files", {**table, "cursor": f"{'x' * 16}.0.0.0"})
     assert (error["status"], error["code"]) == (410, "cursor_gone")
 
 
@@ -138,7 +160,7 @@ def test_cursors_are_bounded_in_time_number_and_bytes() -> None:
             return refusal.status != 410
         return True
 
-    listing = Listing({}, ["unit"], lambda unit: [])
+    listing = Listing({}, ["unit"], one_block(list))
     a, b = (cursors.hold(operation, {}, listing) for _ in range(2))
     assert found(a)
     c = cursors.hold(operation, {}, listing)
@@ -147,9 +169,54 @@ def test_cursors_are_bounded_in_time_number_and_bytes() -> None:
     assert not found(a)
     assert len(cursors) == 0
     cursors.drop_old()
-    large = Listing({}, ["unit"], lambda unit: [], bytes=AT_MOST_BYTES // 2)
-    names = [cursors.hold(operation, {}, large) for _ in range(2)]
-    assert [found(each) for each in names] == [False, True]
+    large = Listing({}, ["unit"], one_block(list), bytes=AT_MOST_BYTES * 2 // 3)
+    cursors = Cursors(clock)
+    names = [cursors.hold(operation, {}, large) for _ in range(3)]
+    assert [found(each) for each in names] == [False, True, True]
+
+
+def test_a_large_listing_drops_neither_itself_nor_small_ones() -> None:
+    cursors, operation = Cursors(ManualClock(0)), BY_NAME["tables"]
+    large = Listing({}, ["unit"], one_block(list), bytes=AT_MOST_BYTES + 1)
+    names = [cursors.hold(operation, {}, Listing({}, [], one_block(list)))]
+    names.append(cursors.hold(operation, {}, large))
+    for name in names:
+        assert cursors.find(operation, {"cursor": cursor_text(name, Place())}, {})
+    cursors.hold(operation, {}, large)
+    assert len(cursors) == 1
+    with pytest.raises(Refusal, match="to be held") as refused:
+        cursors.hold(operation, {}, replace(large, bytes=LARGEST_BYTES))
+    assert refused.value.code == "too_many_rows"
+
+
+@pytest.fixture
+def golden_parts() -> Iterator[tuple[Parts, str]]:
+    """A service of the golden tables in memory, and the base path of one."""
+    tables = GoldenTables()
+    parts = parts_of("/golden", opener=tables)
+    yield parts, tables.base_path("mor_basic_v9", golden.steps("mor_basic_v9")[-1])
+    parts.close()
+
+
+def test_a_page_alone_holds_no_cursor(golden_parts: tuple[Parts, str]) -> None:
+    parts, table = golden_parts
+    params = {"table": table, "limit": "1", "once": "true"}
+    for name, more in (("files", True), ("pending", False)):
+        value = checked(AppClient(parts).request("GET", f"/v2/{name}", params), f"/v2/{name}")
+        assert (value["next"], value["more"]) == (None, more)
+    assert len(parts.rest.cursors) == 0
+
+
+@pytest.mark.parametrize("name", ["files", "timeline"])
+def test_a_cursor_doesnt_outlast_its_root(golden_parts: tuple[Parts, str], name: str) -> None:
+    parts, table = golden_parts
+    client, params = AppClient(parts), {"table": table, "limit": "1"}
+    first = checked(client.request("GET", f"/v2/{name}", params), f"/v2/{name}")
+    assert first["more"]
+    parts.remove_root("/golden")
+    params["cursor"] = first["next"]
+    error = checked(client.request("GET", f"/v2/{name}", params), f"/v2/{name}")
+    assert (error["status"], error["code"]) == (403, "root_not_allowed")
 
 
 def test_an_unforeseen_error_isnt_revealed(tmp_path) -> None:
