@@ -63,7 +63,8 @@ from strandline.server.lookup.ready_answer import HotCount, HotPath
 from strandline.server.lookup.sampling_check import SamplingCheck
 from strandline.server.marker.registry import MarkerService
 from strandline.server.process.options import PartsOptions
-from strandline.server.rest.endpoint import RestEndpoint, refusal
+from strandline.server.rest.endpoint import RestEndpoint
+from strandline.server.rest.reply_form import refusal
 from strandline.server.table_load import READY_CPU_S, TableLoads
 from strandline.server.table_threads import TableThreads
 from strandline.version import __version__

@@ -10,11 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
 from functools import cached_property, partial
-from hashlib import blake2b
 from http import HTTPStatus
 from importlib import import_module
 from typing import Any, Final
@@ -32,7 +29,7 @@ from fsview.wire.param import TABLE, WATCH_PATH
 from strandline.fleet.current import CurrentFleet
 from strandline.fleet.forward import Forwarded, Forwarder
 from strandline.server.api.metrics import Scrape
-from strandline.server.http.reply import INTERNAL, JSON, Reply, compressed, names_type
+from strandline.server.http.reply import JSON, Reply, compressed
 from strandline.server.http.request import REQUEST_ID, Request
 from strandline.server.log_format import of_request
 from strandline.server.lookup.answer import AnswerCache, check_wanted, refusing_if_closed
@@ -43,23 +40,33 @@ from strandline.server.rest.listing import (
     Cursors,
     Listing,
     Place,
-    Row,
     blocks,
     cursor_text,
     one_block,
     page,
-    plain,
     row_filter,
 )
-from strandline.server.rest.openapi import ARROW, document
+from strandline.server.rest.openapi import document
 from strandline.server.rest.operation import (
     BY_PATH,
-    MARKS_BYTES,
     MOST_ROWS,
     Operation,
     Refusal,
     bad,
     refused_path,
+)
+from strandline.server.rest.reply_form import (
+    METHODS,
+    arrow_reply,
+    has_tag,
+    is_arrow,
+    json_of,
+    plain_rows,
+    refusal,
+    summary_reply,
+    tag_of,
+    tagged,
+    unchanged,
 )
 from strandline.server.rest.watch import (
     Look,
@@ -72,7 +79,7 @@ from strandline.server.rest.watch import (
 from strandline.server.table_threads import NO_TABLE, TableThreads
 from strandline.version import __version__
 from timeline.clock import Clock
-from timeline.encoding.json_text import bounded_loads, dumps
+from timeline.encoding.json_text import bounded_loads
 from timeline.errors import (
     BadAnswerError,
     InstantNotFoundError,
@@ -81,15 +88,12 @@ from timeline.errors import (
 )
 from timeline.storage.table_id import TableId
 
-logger = logging.getLogger(__name__)
-
 CAUSE: Final = "inspect"
 """Of syncs for these routes."""
 MEMBER_S: Final = 5.0
 """How long another server's figures may take."""
 _TOGETHER: Final = 16
 """Most servers asked at once."""
-_METHODS: Final = "GET, HEAD"
 
 
 class RestEndpoint:
@@ -156,14 +160,14 @@ class RestEndpoint:
 
     async def _answered(self, threads: TableThreads, request: Request) -> Reply:
         if request.method not in ("GET", "HEAD"):
-            message = f"{request.method} isn't allowed here; allowed: {_METHODS}"
-            raise Refusal(405, "method_not_allowed", message, allowed=_METHODS)
+            message = f"{request.method} isn't allowed here; allowed: {METHODS}"
+            raise Refusal(405, "method_not_allowed", message, allowed=METHODS)
         path = request.path.rstrip("/")
         if path not in BY_PATH:
             raise refused_path(request.path)
         operation, given = BY_PATH[path], request.parameters()
         if operation is None:
-            return _tagged(Reply(HTTPStatus.OK, self._document, JSON), request)
+            return tagged(Reply(HTTPStatus.OK, self._document, JSON), request)
         arguments = operation.arguments(given)
         if path == WATCH_PATH:
             return await self._watched(threads, request, arguments)
@@ -250,18 +254,18 @@ class RestEndpoint:
         if is_summary and arguments["filter"]:
             raise bad("filter", arguments["filter"], "none beside summary, which takes prefix")
         if operation.is_fixed:
-            asked = f"{operation.name} {sorted(arguments.items())!r} {_is_arrow(request)}"
+            asked = f"{operation.name} {sorted(arguments.items())!r} {is_arrow(request)}"
             at = f"{view.snapshot.mark} {view.snapshot.epoch}"
-            tag = _tag(f"{__version__} {at} {asked}".encode("utf-8", "replace"))
-            if _has_tag(request, tag):
-                return _unchanged(tag)
+            tag = tag_of(f"{__version__} {at} {asked}".encode("utf-8", "replace"))
+            if has_tag(request, tag):
+                return unchanged(tag)
         # Loaded when it is first asked: what reads tables lies above the service.
         served_table: Any = import_module("strandline.table_api.served_table")
         name = self._views.as_given(view.table.table_id)
         table = served_table.ServedTable(name, view, partial(self._sums, view))
         if is_summary:
             make = table.summary(operation.name, arguments)
-            return _tagged(_summary(make, arguments["marks"]), request, tag)
+            return tagged(summary_reply(make, arguments["marks"]), request, tag)
         listing = table.listing(operation.name, arguments)
         return self._page(operation, arguments, request, listing, tag=tag)
 
@@ -344,13 +348,13 @@ class RestEndpoint:
             raise Refusal(422, "too_many_rows", "there are too many rows", allowed=allowed)
         # A tag of the state doesn't fit a page with a cursor, which others don't share.
         tag = tag if cursor is None else None
-        if _is_arrow(request):
+        if is_arrow(request):
             more = {} if cursor is None else {"next": cursor}
             more["more"] = str(is_more).lower()
-            return _tagged(_in_arrow(operation, arguments, listing, rows, more), request, tag)
-        rows_shown = _plain_rows(operation, rows)
+            return tagged(arrow_reply(operation, arguments, listing, rows, more), request, tag)
+        rows_shown = plain_rows(operation, rows)
         value = {**listing.head, "rows": rows_shown, "next": cursor, "more": is_more}
-        return _tagged(Reply(HTTPStatus.OK, _json(value), JSON), request, tag)
+        return tagged(Reply(HTTPStatus.OK, json_of(value), JSON), request, tag)
 
     # About all servers.
 
@@ -431,7 +435,7 @@ class RestEndpoint:
                 own = server_figures(scrape, arguments["names"], table, url, process)
                 rest = (silent(u, f) if isinstance(f, str) else f for u, f in others.items())
                 value = {"servers": [own, *rest], "fleet": scrape.figures.get("fleet")}
-                return _tagged(Reply(HTTPStatus.OK, _json(value), JSON), request)
+                return tagged(Reply(HTTPStatus.OK, json_of(value), JSON), request)
             if arguments["cursor"] is not None:
                 return self._next_page(operation, arguments, given, request)
             own_rows = table_rows(self._views, self._metrics, self._forwarder, current)
@@ -473,7 +477,7 @@ class RestEndpoint:
             "hash": None if state is None else state.hashes[-1],
             "changed": changed,
         }
-        return Reply(HTTPStatus.OK, _json(value), JSON)
+        return Reply(HTTPStatus.OK, json_of(value), JSON)
 
     async def _look(
         self,
@@ -531,100 +535,3 @@ class RestEndpoint:
                 within_s = 0.0
             found = TableMark.of(table.recent(within_s, "watch"))
         return Look(found, pause_s, table)
-
-
-def refusal(error: Exception, request: Request) -> Reply:
-    """Return the reply that reports an error; unforeseen ones are logged and not revealed."""
-    parameter = value = allowed = hint = None
-    headers: dict[str, str] = {}
-    if isinstance(error, Refusal):
-        status, code, message = error.status, error.code, error.message
-        parameter, value, allowed = error.parameter, error.value, error.allowed
-        if error.retry_after_s:
-            headers["retry-after"] = str(error.retry_after_s)
-        if status == HTTPStatus.METHOD_NOT_ALLOWED:
-            headers["allow"] = _METHODS
-    elif isinstance(error, StrandlineError):
-        status, code, message, hint = error.status, error.code, error.message, error.hint
-        if isinstance(error, ViewBehindError):  # Hudi's clients expect 400, and another code
-            status, code = HTTPStatus.GONE, "snapshot_gone"
-        if error.retryable and status == HTTPStatus.SERVICE_UNAVAILABLE:
-            headers["retry-after"] = "1"
-    else:
-        logger.error("%s: unforeseen error", request.path, exc_info=error)
-        status, code, message = 500, "internal", INTERNAL
-    shape = {
-        "status": int(status),
-        "code": code,
-        "error": message,
-        "parameter": parameter,
-        "value": value,
-        "allowed": allowed,
-        "hint": hint,
-    }
-    return Reply(int(status), _json(shape), JSON, headers, why=(code, str(error)))
-
-
-def _json(value: Any) -> bytes:
-    """Return the JSON text of a value, which may have file names that aren't UTF-8."""
-    try:
-        return dumps(value)
-    except (TypeError, UnicodeEncodeError):
-        return json.dumps(value).encode()
-
-
-def _plain_rows(operation: Operation, rows: list[Row]) -> list[dict[str, Any]]:
-    names = [each.name for each in operation.columns]
-    return [{name: plain(row[name]) for name in names if name in row} for row in rows]
-
-
-def _summary(make: Callable[[int], dict[str, Any]], many: int) -> Reply:
-    """Return a summary with as many marks as ``MARKS_BYTES`` allow, and ``many`` at most."""
-    while True:
-        body = _json(make(many))
-        if len(body) <= MARKS_BYTES or many == 1:
-            return Reply(HTTPStatus.OK, body, JSON)
-        many = max(1, min(many - 1, many * MARKS_BYTES // len(body)))
-
-
-def _is_arrow(request: Request) -> bool:
-    return names_type(request.accept, ARROW)
-
-
-def _in_arrow(
-    operation: Operation,
-    arguments: Mapping[str, Any],
-    listing: Listing,
-    rows: list[Row],
-    more: Mapping[str, str],
-) -> Reply:
-    served_table: Any = import_module("strandline.table_api.served_table")
-    head = {k: v if isinstance(v, str) else json.dumps(v) for k, v in listing.head.items()}
-    columns = [c for c in operation.columns if not c.optional or arguments["details"]]
-    return Reply(HTTPStatus.OK, served_table.arrow_stream(columns, rows, {**head, **more}), ARROW)
-
-
-# Entity tags (RFC 9110, section 8.8.3), weak, as compression changes the bytes.
-
-
-def _tag(content: bytes) -> str:
-    return f'W/"{blake2b(content, digest_size=12).hexdigest()}"'
-
-
-def _has_tag(request: Request, tag: str) -> bool:
-    given = request.fields.get(b"if-none-match", b"").decode("latin-1")
-    tags = {each.strip().removeprefix("W/") for each in given.split(",")}
-    return tag.removeprefix("W/") in tags or "*" in tags
-
-
-def _unchanged(tag: str) -> Reply:
-    return Reply(HTTPStatus.NOT_MODIFIED, b"", JSON, {"etag": tag})
-
-
-def _tagged(reply: Reply, request: Request, tag: str | None = None) -> Reply:
-    """Return a reply with its tag, by default that of its body; 304 if the client has it."""
-    tag = tag or _tag(reply.body)
-    if _has_tag(request, tag):
-        return _unchanged(tag)
-    headers = {**reply.headers, "etag": tag, "vary": "accept, accept-encoding"}
-    return replace(reply, headers=headers)
