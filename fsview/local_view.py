@@ -71,6 +71,10 @@ class LocalView(FileSystemView):
         self._use = use
         self._nothing: frozenset[str] = frozenset()  # of the last load: see ``Loading``
 
+    def __repr__(self) -> str:
+        path, at = self.table.storage.base_path, self.snapshot.timeline.last_time
+        return f"{type(self).__name__}({path!r}, at={at!r})"
+
     @classmethod
     def newest(cls, table: TableView) -> LocalView:
         """Return a view of the newest snapshot held; see ``TableView.newest``."""
