@@ -37,6 +37,7 @@ METRICS: Final = (
 )
 """What begins the names of the metrics that are read."""
 _TABLES: Final = 1000
+"""Most tables of a reading."""
 _REASON_CHARACTERS: Final = 300
 
 Read = Callable[..., Mapping[str, Any]]
@@ -61,7 +62,9 @@ class Reading:
     def take(cls, read: Read, clock: Clock) -> Reading:
         """Ask now."""
         status = read(STATUS, names=",".join(METRICS))
-        return cls(clock.monotonic(), status, read(TABLES, limit=_TABLES, once=True))
+        return cls(
+            clock.monotonic(), status, read(TABLES, order="requests", limit=_TABLES, once=True)
+        )
 
     def sums(self, metric: str, *labels: str) -> Counter[tuple[str, ...]]:
         """Return the sums of a metric's samples over all servers, by the values of labels."""
@@ -222,7 +225,7 @@ def as_lines(url: str, shown: Mapping[str, Any], trouble: str = "") -> Iterator[
         + f"   refusals {sum(each['per_s'] for each in shown['refusals']):.1f}/s"
         + f"   memory {_size(memory['bytes'])} of {_size(memory['limit_bytes'])}"
         + f"   tables {shown['tables_open']}"
-        + (f", the first {many} by name" if many < shown["tables_open"] else "")
+        + (f", the {many} most asked" if many < shown["tables_open"] else "")
     )
     yield from _columns(
         ("ROUTE", "WAY", "/S", "REQUESTS", "HALF", "99 %"),
