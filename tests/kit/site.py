@@ -27,7 +27,9 @@ FRONT = """\
 _LOADING = {"src", "data", "poster", "srcset"}
 """Attributes whose URL a browser loads at once, of whatever element; of links `href`, too."""
 _ELSEWHERE = re.compile(r"\s*(?:https?:)?//", re.IGNORECASE)
-_IN_STYLE = re.compile(r"""(?:url\(\s*|@import\s+)["']?\s*((?:https?:)?//[^"')\s]+)""", re.IGNORECASE)
+_IN_STYLE = re.compile(
+    r"""(?:url\(\s*|@import\s+)["']?\s*((?:https?:)?//[^"')\s]+)""", re.IGNORECASE
+)
 
 
 class _Loads(HTMLParser):
