@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import json
 import pkgutil
@@ -12,6 +13,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 import pytest
@@ -236,22 +238,46 @@ def free_ports() -> list[str]:
         return [str(each.getsockname()[1]) for each in taken]
 
 
+def test_the_stream_of_the_tutorial_is_the_example() -> None:
+    page = text("docs/tutorials/stream.md")
+    shown = [each.code for each in document_page.blocks(page, on_spark=True)]
+    assert len(shown) == 3
+    example = text("examples/stream.py")
+    assert [
+        code for code in shown if code not in example and indent(code, "    ") not in example
+    ] == []
+
+
+def test_the_job_of_the_tutorial_has_the_seven_options() -> None:
+    (lines,) = re.findall(r"```properties\n(.*?)```", text("docs/drop-in.md"), re.S)
+    wanted = dict(line.split("=") for line in lines.splitlines())
+    (code,) = re.findall(r"```py\n(.*?)```", text("docs/tutorials/drop-in.md"), re.S)
+    (options,) = (
+        ast.literal_eval(each.value)
+        for each in ast.parse(code).body
+        if isinstance(each, ast.Assign) and isinstance(each.value, ast.Dict)
+    )
+    host = "hoodie.filesystem.view.remote.host"
+    assert len(wanted) == 7
+    assert wanted.items() <= {**options, host: wanted[host]}.items()
+
+
 @pytest.mark.property
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_the_code_of_a_page_runs(page: Path, tmp_path: Path) -> None:
     """Beside the table that the first tutorial has written, and with its names."""
     places = {"/tmp/": f"{tmp_path}/", **dict(zip(PORTS, free_ports(), strict=True))}
     names: dict[str, Any] = {}
-    text = page.read_text("utf-8")
+    document = page.read_text("utf-8")
     with ExitStack() as stack:
-        if "localhost:9000" in text:
+        if "localhost:9000" in document:
             server = stack.enter_context(s3_server())
             server.storage_at("s3://lake/t")._fs.call_s3("create_bucket", Bucket="lake")
             places["http://localhost:9000"] = server.endpoint
-        if page != FIRST:
+        found = document_page.blocks(document, places)
+        if found and page != FIRST:
             written = FIRST.read_text("utf-8").partition("\n## Read\n")[0]
-            names = document_page.run(document_page.blocks(written, places), names)
-        found = document_page.blocks(text, places)
+            names = document_page.run(document_page.blocks(written, places))
         document_page.run(found, names, str(page.relative_to(ROOT)))
 
 

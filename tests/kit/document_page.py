@@ -1,7 +1,9 @@
 """Run the code of a document: its Python and shell blocks, in order, and compare what they print.
 
 A block `text` is what the code since the last such block prints, with ``...`` for what differs from
-run to run. Commands of `strandline` that need no shell run in this process, which saves a start;
+run to run. A block `py` is Python that needs Spark.
+
+Commands of `strandline` that need no shell run in this process, which saves a start;
 everything else, such as servers in the background, runs in bash, and ends with the page.
 """
 
@@ -26,7 +28,7 @@ from click.testing import CliRunner
 from strandline.__main__ import main
 
 ROOT = Path(__file__).parents[2]
-_BLOCK = re.compile(r"^```(python|sh|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(r"^```(python|py|sh|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _NEEDS_BASH = re.compile(r"[|&><$;`]|^(?!strandline (?!serve\b|fleet\b)|#|$)", re.MULTILINE)
 _BEFORE = f"""
 set -euo pipefail
@@ -42,19 +44,24 @@ class Block(NamedTuple):
     line: int
 
 
-def blocks(document: str, places: Mapping[str, str] | None = None) -> list[Block]:
+def blocks(
+    document: str, places: Mapping[str, str] | None = None, *, on_spark: bool = False
+) -> list[Block]:
     """Return the blocks of a document that run or are compared.
 
     Args:
         document: Its Markdown.
         places: Texts in the code, such as folders and ports → those of this run.
+        on_spark: Whether those that need Spark are among them.
     """
     found = []
     for match in _BLOCK.finditer(document):
-        code = match[2]
+        language, code = match.groups()
+        if language == "py" and not on_spark:
+            continue
         for place, here in (places or {}).items():
             code = code.replace(place, here)
-        found.append(Block(match[1], code, document.count("\n", 0, match.start()) + 2))
+        found.append(Block(language, code, document.count("\n", 0, match.start()) + 2))
     return found
 
 
@@ -81,7 +88,7 @@ def run(
             if block.language == "text":
                 _compare(block, printed.getvalue())
                 printed = StringIO()
-            elif block.language == "python":
+            elif block.language in ("python", "py"):
                 lines = "\n" * (block.line - 1) + block.code
                 with redirect_stdout(printed):
                     exec(compile(lines, name, "exec"), names)
