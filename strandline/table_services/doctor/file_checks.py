@@ -106,6 +106,16 @@ class Partition:
             return latest_file_slices(self.snapshot, version)
         return latest_merged_file_slices_before_or_on(self.snapshot, version, NEWEST)
 
+    @cached_property
+    def missing(self) -> Mapping[str, int]:
+        """Name → size of the files of the newest slices that aren't there."""
+        return {
+            name: size
+            for found in self.newest
+            for name, size in found.sizes.items()
+            if name not in self.there
+        }
+
     def writer(self, file: DataFile) -> Instant | None:
         """Return the write on the active timeline whose time is in a file's name."""
         return self.picture.writes.get(file.instant)
@@ -226,12 +236,7 @@ def check_duplicates(partition: Partition) -> Iterator[Finding]:
 
 def check_missing(partition: Partition) -> Iterator[Finding]:
     """Yield files of newest slices and of savepoints that aren't there."""
-    missing = {
-        name: size
-        for found in partition.newest
-        for name, size in found.sizes.items()
-        if name not in partition.there
-    }
+    missing = partition.missing
     saved = partition.picture.history.saved.get(partition.path, frozenset())
     lost = sorted(name for name in saved - partition.there if name not in missing)
     for names, why in (
@@ -293,9 +298,10 @@ def _may_begin(partition: Partition, log: LogFile) -> bool:
         return True  # an orphan, or one of an archived write, of which nothing is known
     if writer.action in (DELTA_COMMIT, LOG_COMPACTION):
         return True
-    # A named base file that isn't there is a missing file.
+    # A base file that the newest slice needs is a missing file.
     return any(
-        name.startswith(f"{log.file_id}_") and log.instant in name for name in partition.named
+        name.startswith(f"{log.file_id}_") and f"_{log.instant}." in name
+        for name in partition.missing
     )
 
 

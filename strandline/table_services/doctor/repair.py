@@ -228,7 +228,8 @@ class _Repairer:
             # Exclusive, so that no other writer changes the properties at the same time.
             self._storage.create(BACKUP_PATH, data)
         except AlreadyExistsError:
-            return f"{BACKUP_PATH} exists: another writer changes the properties"
+            if self._storage.read(BACKUP_PATH, FileKind.PROPERTIES) != data:
+                return f"{BACKUP_PATH} exists: another writer changes the properties"
         try:
             if self._storage.read(CONFIG_PATH, FileKind.PROPERTIES) != properties.main:
                 self._storage.delete(BACKUP_PATH)

@@ -66,7 +66,8 @@ def check_properties(picture: PropertiesPicture) -> Iterator[Finding]:
         )
         return
     if main is not None:
-        yield from _checksum(config, len(main), fixable=backup is None)
+        # Another writer's backup is left alone, but not that of a repair that died.
+        yield from _checksum(config, len(main), fixable=backup in (None, config.to_bytes()))
     yield from _layout(config, picture)
 
 
