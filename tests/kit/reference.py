@@ -167,7 +167,7 @@ SPANS = (
     ("`step STEP`", "a step of it, named as in `WriteResult.seconds`", ""),
     ("`task TASK`", "a task, such as `task WriteTask`", "`strandline.task.attempt`"),
     (
-        "`clean`, `archive`, `compact`, `schedule compaction`, `rollback`",
+        "`clean`, `archive`, `compact`, `schedule compaction`, `rollback`, `repair`",
         "a call of the client's method",
         "`TABLE`",
     ),
