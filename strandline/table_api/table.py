@@ -314,11 +314,13 @@ class Table:
 
         Args:
             columns: Columns to read, in this order; ``None`` for all, meta columns first.
-            filter: Which rows: a ``pyarrow.compute.Expression``, or pyarrow's list of triples, such
-                as ``[("price", ">", 9)]``. It may use columns that aren't read. Rows for which it
-                is null are dropped.
-            as_of: The time to read the table at: an instant's requested time, or a datetime with a
-                time zone. ``None`` for the newest instant.
+            filter: Which rows: pyarrow's list of triples, such as ``[("price", ">", 9)]``; SQL
+                text, such as ``"price > 9 and day = 'mon'"``, which needs sqlglot; or a
+                ``pyarrow.compute.Expression``. It may use columns that aren't read. Rows for which
+                it is null are dropped.
+            as_of: The time to read the table at: an instant's requested time, an ISO date or time
+                (in the table's time zone unless it has one), or a datetime with a time zone.
+                ``None`` for the newest instant.
             limit: Most rows to return; ``None`` for all.
             read_optimized: Whether to read base files alone, as Hudi's read-optimized queries do.
             threads: Most slices to read in parallel; ``None`` for as many as this process has
@@ -331,6 +333,7 @@ class Table:
                 or this release can't merge the table's logs; the message says which.
             CorruptMetadataError: An instant can't be read, or none records the schema, nor do the
                 table's properties.
+            ConfigError: The filter is SQL text, and sqlglot isn't installed.
 
         Cost: a list of each partition that may have rows for the filter and, unless the filter
             fixes the values of all partition columns, of each directory above them; no data file
@@ -587,9 +590,8 @@ class Table:
         don't count, as they keep the commit times of rows.
 
         Args:
-            since: A time in the form of an instant, 14 or 17 digits, or a datetime with a time
-                zone; ``"earliest"`` or ``"000"`` for the rows of all commits. To continue after a
-                scan, its ``next_since``.
+            since: A time in the forms of ``scan``'s ``as_of``; ``"earliest"`` or ``"000"`` for the
+                rows of all commits. To continue after a scan, its ``next_since``.
             until: A time in the same forms; ``None`` for the newest commit.
             columns: As of ``scan``.
             filter: As of ``scan``.
