@@ -23,7 +23,7 @@ from timeline.storage.open import open_storage
 FAILED: Final = 3
 """Exit code if something is as bad as ``--fail-on`` says."""
 _PEOPLE: Final = ("severity", "code", "what", "names", "bytes", "remedy")
-_TO_FIX: Final = ("code", "names", "bytes", "what")
+_TO_FIX: Final = ("code", "names", "bytes", "remedy")
 _LEVELS: Final = tuple(severity.value for severity in Severity)
 
 

@@ -199,7 +199,11 @@ def _standing_of_slice_log(partition: Partition, file: DataFile) -> tuple[str, s
     archived = partition.picture.archive.timeline
     if archived is None or archived.contains_time(file.instant):
         return None
-    return "orphan-file", f"no instant {file.instant}, at which its slice would begin, exists"
+    return (
+        "orphan-file",
+        f"no instant {file.instant}, at which its slice would begin, exists; in version 6 views show"
+        " such logs, so no repair deletes it",
+    )
 
 
 def _is_duplicate(partition: Partition, file: DataFile) -> bool:
@@ -216,6 +220,8 @@ def check_duplicates(partition: Partition) -> Iterator[Finding]:
         writer = partition.writer(files[0])
         if len(files) == 1 or (writer is not None and not writer.is_completed):
             continue
+        if any(_standing(partition, file) is not None for file in files):
+            continue  # orphans all of them
         extra = [file for file in files if file.name not in partition.named]
         is_told = len(extra) == len(files) - 1
         old = all(map(partition.is_old, extra))

@@ -321,3 +321,15 @@ def test_without_a_readable_archive_no_file_is_an_orphan():
     assert {each.code for each in examine(table.storage, table.clock)} == {"broken-archive"}
     assert repair(table.storage, NO_LOCK, table.clock) == ()
     assert path in table.storage.files
+
+
+def test_two_orphans_of_one_group_and_instant_are_orphans():
+    table = Recorded("cow_basic_v9")
+    first = orphan_in(table)
+    second = table.put(beside(first, token="7-77-777"), table.data(first))
+    found = examine(table.storage, table.clock)
+    assert {(each.code, each.names) for each in found} == {
+        ("orphan-file", (path,)) for path in (first, second)
+    }
+    done = repair(table.storage, NO_LOCK, table.clock)
+    assert sum(each.bytes for each in done) == sum(each.bytes for each in found)
