@@ -81,9 +81,21 @@ class _Lazy(click.Group):
         with _one_line():
             return super().make_context(info_name, args, parent, **extra)
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find a command; an error names the nearest."""
+        name = args[0]
+        if name in COMMANDS or name.startswith("-") or ctx.resilient_parsing:
+            return super().resolve_command(ctx, args)
+        near = import_module("strandline.settings.setting").nearest(name, COMMANDS)
+        hint = f"; the nearest is {near!r}" if near else ", see strandline --help"
+        raise click.UsageError(f"No such command {name!r}{hint}")
+
     def invoke(self, ctx: click.Context) -> object:
         """Run a command."""
-        with _one_line(), _written():
+        failure = import_module("strandline.cli.failure")  # help of the list imports nothing
+        with _one_line(), _written(), failure.failures_in_a_line(debug=ctx.params["debug"]):
             return super().invoke(ctx)
 
 
@@ -118,10 +130,11 @@ def _drop_output() -> None:
         os.close(nowhere)
 
 
-@click.group(cls=_Lazy)
+@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="strandline")
-def main() -> None:
-    """Timeline service for tables in Apache Hudi's format."""
+@click.option("--debug", is_flag=True, help="Show the traceback of an error, too.")
+def main(debug: bool) -> None:
+    """Read, keep up and serve tables in Apache Hudi's format."""
 
 
 if __name__ == "__main__":

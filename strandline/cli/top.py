@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import click
 
-from strandline.cli.output import as_json, errors_in_a_line
+from strandline.cli.output import as_json
 from strandline.client import RestClient
 from strandline.server.http.authorization import read_token_file
 from strandline.server.log_format import escaped
@@ -37,6 +37,7 @@ METRICS: Final = (
 )
 """What begins the names of the metrics that are read."""
 _TABLES: Final = 1000
+"""Most tables of a reading."""
 _REASON_CHARACTERS: Final = 300
 
 Read = Callable[..., Mapping[str, Any]]
@@ -61,7 +62,9 @@ class Reading:
     def take(cls, read: Read, clock: Clock) -> Reading:
         """Ask now."""
         status = read(STATUS, names=",".join(METRICS))
-        return cls(clock.monotonic(), status, read(TABLES, limit=_TABLES, once=True))
+        return cls(
+            clock.monotonic(), status, read(TABLES, order="requests", limit=_TABLES, once=True)
+        )
 
     def sums(self, metric: str, *labels: str) -> Counter[tuple[str, ...]]:
         """Return the sums of a metric's samples over all servers, by the values of labels."""
@@ -222,7 +225,7 @@ def as_lines(url: str, shown: Mapping[str, Any], trouble: str = "") -> Iterator[
         + f"   refusals {sum(each['per_s'] for each in shown['refusals']):.1f}/s"
         + f"   memory {_size(memory['bytes'])} of {_size(memory['limit_bytes'])}"
         + f"   tables {shown['tables_open']}"
-        + (f", the first {many} by name" if many < shown["tables_open"] else "")
+        + (f", the {many} most asked" if many < shown["tables_open"] else "")
     )
     yield from _columns(
         ("ROUTE", "WAY", "/S", "REQUESTS", "HALF", "99 %"),
@@ -373,18 +376,15 @@ def top(
     URL is the address of a service, such as http://127.0.0.1:26754; in a fleet the figures are of
     all its servers. Rates and latencies are of the time between two readings.
     """
-    with errors_in_a_line():
-        token = read_token_file(token_file)[0] if token_file else None
-        client = RestClient(url.rstrip("/"), token, ca_file=ca)
-        try:
-            for shown, trouble in watched(
-                client.get, SystemClock(), threading.Event().wait, interval
-            ):
-                _print(url, shown, trouble, output)
-                if once:
-                    return
-        except KeyboardInterrupt:
-            return
+    token = read_token_file(token_file)[0] if token_file else None
+    client = RestClient(url.rstrip("/"), token, ca_file=ca)
+    try:
+        for shown, trouble in watched(client.get, SystemClock(), threading.Event().wait, interval):
+            _print(url, shown, trouble, output)
+            if once:
+                return
+    except KeyboardInterrupt:
+        return
 
 
 def _print(url: str, shown: Mapping[str, Any], trouble: str, output: str) -> None:

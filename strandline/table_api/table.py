@@ -99,7 +99,9 @@ class Table:
 
     def __repr__(self) -> str:
         config = self.config
-        return f"Table({self._storage.base_path!r}, {config.table_type}, version {config.version})"
+        service = "" if self._service is None else f", service={', '.join(self._service.urls)}"
+        kind = f"{config.table_type}, version {config.version}"
+        return f"Table({self._storage.base_path!r}, {kind}{service})"
 
     @property
     def config(self) -> TableConfig:

@@ -17,6 +17,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from tests.kit.debian import program
+
 VENDOR = Path(__file__).parents[2] / "strandline" / "server" / "api" / "ui" / "vendor"
 PACKAGES = "packages.json"
 
@@ -29,7 +31,14 @@ def packages() -> dict[str, Any]:
 def published(name: str, version: str) -> dict[str, bytes]:
     """Return path → content of the files of a package, as npm downloads it."""
     with tempfile.TemporaryDirectory() as folder:
-        command = ["npm", "pack", "--silent", f"{name}@{version}", "--pack-destination", folder]
+        command = [
+            program("npm", "npm"),
+            "pack",
+            "--silent",
+            f"{name}@{version}",
+            "--pack-destination",
+            folder,
+        ]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         (archive,) = Path(folder).iterdir()
         with tarfile.open(archive) as found:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,6 +11,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
 
 from tests.kit.concurrency.patience import PATIENCE_S
+from tests.kit.debian import program
 
 _PACKAGES: Final = ("chromium", "fonts-inter")
 _WATCHED: Final = """
@@ -30,25 +29,14 @@ _SETTLED: Final = """
 """
 
 
-def chromium() -> str:
-    """Return the path of ``chromium``, of Debian's package; installs it if it is missing."""
-    if not shutil.which("chromium"):
-        for command in (
-            ["apt-get", "update"],
-            ["apt-get", "install", "-y", "--no-install-recommends", *_PACKAGES],
-        ):
-            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    found = shutil.which("chromium")
-    assert found is not None, "the package chromium has no chromium"
-    return found
-
-
 @contextmanager
 def launched() -> Iterator[Browser]:
     """Start the browser."""
     with sync_playwright() as driver:
         # As root it has no sandbox; it opens only pages of this machine.
-        browser = driver.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
+        browser = driver.chromium.launch(
+            executable_path=program("chromium", *_PACKAGES), args=["--no-sandbox"]
+        )
         yield browser
         browser.close()
 

@@ -161,6 +161,29 @@ def test_a_server_that_never_answers_is_named(visit: Visit) -> None:
     expect(visit.page.get_by_text(re.compile("The server doesn.t answer"))).to_be_visible()
 
 
+def test_a_server_that_is_back_is_live_before_a_table_changes(visit: Visit, root: Path) -> None:
+    path = root / "awaited"
+    SmallTable(LocalStorage(str(path))).write(("p=1", "a-0"))
+    asked: list[str] = []
+    visit.page.on("request", lambda request: asked.append(request.url))
+
+    def watched(route: Route) -> None:
+        """Be away for the first, and answer at once or never."""
+        if sum("/v2/watch?" in url for url in asked) == 1:
+            route.abort()
+        elif "timeout=0" in route.request.url:
+            route.fulfill(json={"changed": False, "state": "same"})
+
+    visit.page.route("**/v2/watch?*", watched)
+    entered(visit, of(path))
+    expect(visit.page.get_by_text(re.compile("The server doesn.t answer"))).to_be_visible()
+    assert sum("/v2/leases?" in url for url in asked) == 1
+    visit.page.clock.fast_forward(2_000)
+    expect(visit.page.get_by_text("Live")).to_be_visible()
+    waits = [url.rpartition("timeout=")[2] for url in asked if "/v2/watch?" in url]
+    assert waits[:2] == ["30", "0"]
+
+
 def test_heartbeats_grow_old_without_a_commit(visit: Visit, root: Path) -> None:
     path = root / "silent"
     SmallTable(LocalStorage(str(path))).write(("p=1", "a-0"))

@@ -33,7 +33,7 @@ from strandline.server.http.reply import JSON, Reply, compressed
 from strandline.server.http.request import REQUEST_ID, Request
 from strandline.server.log_format import of_request
 from strandline.server.lookup.answer import AnswerCache, check_wanted, refusing_if_closed
-from strandline.server.rest.figures import merged, server_figures, silent, table_rows
+from strandline.server.rest.figures import ordered, server_figures, silent, table_rows
 from strandline.server.rest.listing import (
     FIRST,
     HELD_S,
@@ -94,6 +94,8 @@ MEMBER_S: Final = 5.0
 """How long another server's figures may take."""
 _TOGETHER: Final = 16
 """Most servers asked at once."""
+_OF_A_PAGE: Final = frozenset({"order", "limit", "once"})
+"""Parameters that say which rows of a fleet a page has."""
 
 
 class RestEndpoint:
@@ -387,16 +389,18 @@ class RestEndpoint:
         arguments: Mapping[str, Any],
         request: Request,
     ) -> Any:
-        """Return one server's answer: its rows, or its figures.
+        """Return one server's answer: its rows and how many tables it has open, or its figures.
 
         Raises:
             BadAnswerError: It gives none.
         """
-        params = {
-            k: v for k, v in arguments.items() if v is not None and k not in ("limit", "once")
-        }
+        params = {k: v for k, v in arguments.items() if v is not None and k not in _OF_A_PAGE}
         if operation.columns:
             params["limit"] = MOST_ROWS
+            if arguments["once"] and arguments["limit"] < MOST_ROWS:
+                # The first rows of all are among the first of each; one more says that there are.
+                first = {"once": "true", "order": arguments["order"]}
+                params |= {"limit": arguments["limit"] + 1, **first}
         rows: list[Any] = []
         while True:
             target = f"{operation.path}?{urlencode(params)}".encode("ascii")
@@ -412,7 +416,7 @@ class RestEndpoint:
                     return value["servers"][0]
                 rows += value["rows"]
                 if value["next"] is None:
-                    return rows
+                    return rows, int(value["tables_open"])
                 params = {"cursor": value["next"], "limit": MOST_ROWS}
             except (ValueError, TypeError, KeyError, IndexError) as error:
                 raise BadAnswerError(f"{url}: {type(error).__name__}: {error}") from error
@@ -439,12 +443,13 @@ class RestEndpoint:
             if arguments["cursor"] is not None:
                 return self._next_page(operation, arguments, given, request)
             own_rows = table_rows(self._views, self._metrics, self._forwarder, current)
-            found = (rows for rows in others.values() if not isinstance(rows, str))
-            rows = merged((*own_rows, *(row for each in found for row in each)))
+            found = [each for each in others.values() if not isinstance(each, str)]
+            all_rows = (*own_rows, *(row for rows, _ in found for row in rows))
+            rows = ordered(all_rows, arguments["order"])
             head = {
-                "tables_open": len(rows),
+                "tables_open": len(own_rows) + sum(many for _, many in found),
                 "servers": 1 + len(others),
-                "unreachable": [url for url, rows in others.items() if isinstance(rows, str)],
+                "unreachable": [url for url, each in others.items() if isinstance(each, str)],
             }
             listing = Listing(head, [*blocks(rows)], one_block(list), 500 * len(rows))
             return self._page(operation, arguments, request, listing)

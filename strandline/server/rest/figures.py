@@ -27,10 +27,9 @@ def table_rows(
     forwarder: Forwarder | None,
     current: CurrentFleet | None,
 ) -> list[dict[str, Any]]:
-    """Return the rows of the tables that this server has open, by the text of their ids."""
+    """Return the rows of the tables that this server has open."""
     rows = (_row(views, metrics, table) for table in views.open_tables())
-    found = [{**row, **_place(row["table"], forwarder, current)} for row in rows]
-    return sorted(found, key=lambda row: str(row["table"]))
+    return [{**row, **_place(row["table"], forwarder, current)} for row in rows]
 
 
 def _row(views: ViewManager, metrics: Metrics, table: TableView) -> dict[str, Any]:
@@ -131,6 +130,22 @@ def _metric(metric: Metric, name: str, table: str | None) -> dict[str, Any]:
     return {"type": metric.type, "help": metric.documentation, "samples": samples}
 
 
-def merged(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the rows of the tables of several servers in order."""
-    return sorted(rows, key=lambda row: (str(row["table"]), str(row["server"])))
+def ordered(rows: Iterable[Mapping[str, Any]], order: str) -> list[Mapping[str, Any]]:
+    """Return the rows of the tables of all servers by ``order``, a choice of the operation.
+
+    Rows with the same figure are by name and server.
+    """
+    counted = _COUNTED[order]
+
+    def key(row: Mapping[str, Any]) -> tuple[int, str, str]:
+        return -sum(row[name] for name in counted), str(row["table"]), str(row["server"])
+
+    return sorted(rows, key=key)
+
+
+_COUNTED: Final[Mapping[str, tuple[str, ...]]] = {
+    "name": (),
+    "requests": ("requests",),
+    "bytes": ("packed_bytes", "retained_bytes"),
+}
+"""Order → the columns whose sum is greatest in the first row."""

@@ -374,7 +374,16 @@ OPERATIONS: Final = (
         "tables",
         "The tables that are open, with figures, of all servers of a fleet; most are counted since"
         " the server's start.",
-        _PAGED,
+        (
+            Parameter(
+                "order",
+                "Which come first: `name`; `requests`: those with most look-ups; `bytes`: those"
+                " that hold most memory, `packed_bytes` and `retained_bytes` together.",
+                default="name",
+                choices=("name", "requests", "bytes"),
+            ),
+            *_PAGED,
+        ),
         (
             Column("table", "Its id as text."),
             Column("server", "URL of the server; null without a fleet.", nullable=True),

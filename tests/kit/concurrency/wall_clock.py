@@ -12,14 +12,15 @@ import time
 from pathlib import Path
 from typing import Final
 
+from tests.kit import debian
+
 _LIBRARY: Final = "faketime/libfaketime.so.1"
 
 
 def install() -> Path:
     """Return the library; it is installed if it is missing, which needs root."""
     if (found := _library()) is None:
-        for command in (["apt-get", "update"], ["apt-get", "install", "-y", "faketime"]):
-            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        debian.install("faketime")
         found = _library()
     assert found is not None, f"Debian's package faketime has no {_LIBRARY}"
     return found

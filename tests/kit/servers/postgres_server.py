@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from tests.kit import debian
 from tests.kit.concurrency.patience import PROCESS_S
 from tests.kit.servers.free_port import free_port
 from tests.kit.servers.processes import wait_for_end
@@ -24,8 +25,7 @@ _PACKAGES: Final = Path("/usr/lib/postgresql")
 def install() -> None:
     """Install the packages if they are missing; needs root then."""
     if not _programs():
-        for command in (["apt-get", "update"], ["apt-get", "install", "-y", "postgresql"]):
-            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        debian.install("postgresql")
 
 
 def _programs() -> Path | None:

@@ -82,7 +82,7 @@ def seen(*answers: Any) -> list[tuple[dict[str, Any], str]]:
         if name == STATUS:
             assert "strandline_requests" in parameters["names"]
         else:
-            assert name == TABLES
+            assert (name, parameters["order"]) == (TABLES, "requests")
         answer = next(left)
         if isinstance(answer, Exception):
             raise answer
@@ -171,9 +171,9 @@ def test_an_idle_service_has_no_share_and_no_latency() -> None:
     text = "\n".join(as_lines(URL, shown))
     assert "ready   refusals" not in text
     assert "latest_base_files  ready  0.0        10     -     -" in text
-    assert "by name" not in text
+    assert "most asked" not in text
     cut = "\n".join(as_lines(URL, {**shown, "tables_open": 3000}))
-    assert "tables 3000, the first 1 by name" in cut
+    assert "tables 3000, the 1 most asked" in cut
 
 
 def test_frames_go_on_while_the_server_is_away() -> None:

@@ -27,6 +27,7 @@ from timeline.storage.local import LocalStorage
 
 pytestmark = pytest.mark.property
 
+LATEST = BY_NAME["latest_base_files"].path
 SYNC = BY_NAME["sync"]
 
 
@@ -123,6 +124,23 @@ def test_tables_and_status_are_merged(pair: Pair) -> None:
         }
         assert set(counted) == set(urls)
         assert sum(counted.values()) == 2
+
+
+def test_the_busiest_tables_of_all_servers_come_first(pair: Pair, tmp_path: Path) -> None:
+    busiest = path_of_seat(1, 2, str(tmp_path))
+    SmallTable(LocalStorage(busiest)).write(("p=1", "c-0"))
+    with HttpClient(pair.servers[0].port) as client:
+        for path, times in ((pair.path, 1), (busiest, 3)):
+            asked = {"basepath": path, "partition": "p=1"}
+            assert {client.request("GET", LATEST, asked).status for _ in range(times)} == {200}
+    for number in (0, 1):
+        found = pair.ask(number, "tables", order="requests")
+        tables = [row["table"] for row in found["rows"]]
+        assert tables == [f"file://{busiest}", f"file://{pair.path}"]
+        assert found["rows"][0]["requests"] > found["rows"][1]["requests"] > 0
+        first = pair.ask(number, "tables", order="requests", limit="1", once="true")
+        assert (first["rows"], first["more"]) == (found["rows"][:1], True)
+        assert (first["tables_open"], first["next"]) == (2, None)
 
 
 def test_a_server_that_doesnt_answer_is_named(pair: Pair) -> None:

@@ -98,10 +98,12 @@ export function visible(signal) {
  * Throws a `Failure`, or the signal's reason once it is aborted.
  */
 export async function read(route, parameters, signal) {
-  const given = Object.entries(parameters).filter(([, value]) => value !== null && value !== undefined);
-  const url = `../v2/${route}?${new URLSearchParams(given)}`;
   for (;;) {
     signal.throwIfAborted();
+    // A server that was away says at once that it is back: a change would be waited for before that.
+    const now = connection.state === "lost" && "timeout" in parameters ? { timeout: 0 } : {};
+    const given = Object.entries({ ...parameters, ...now }).filter(([, value]) => value !== null && value !== undefined);
+    const url = `../v2/${route}?${new URLSearchParams(given)}`;
     const token = sessionStorage.getItem(KEY);
     const headers = { Accept: "application/json", ...(token ? { Authorization: `Bearer ${token}` } : {}) };
     const late = new AbortController();

@@ -30,7 +30,7 @@ export function serviceView(main, _, signal) {
     const chosen = (each) => server === "" || each.server === server;
     const servers = status.servers.filter(chosen);
     const rows = tables.rows.filter(chosen);
-    const cut = tables.more ? ` Of ${whole(tables.tables_open)} tables these are the first ${whole(tables.rows.length)} by name.` : "";
+    const cut = tables.more ? ` Of ${whole(tables.tables_open)} tables these are the ${whole(tables.rows.length)} with most look-ups.` : "";
     trouble.replaceChildren(...troubles(status));
     head.replaceChildren(...glance(servers, tables.more ? tables.tables_open : new Set(rows.map((row) => row.table)).size, server));
     for (const each of PANELS) {
@@ -49,7 +49,7 @@ export function serviceView(main, _, signal) {
   signal.addEventListener("abort", () => Object.values(panels).forEach((each) => each.dispose()));
   poll(EVERY_S, signal, async () => {
     try {
-      const [status, tables] = await Promise.all([read("status", { names: NAMES }, signal), read("tables", { limit: 1000, once: true }, signal)]);
+      const [status, tables] = await Promise.all([read("status", { names: NAMES }, signal), read("tables", { order: "requests", limit: 1000, once: true }, signal)]);
       remember(status);
       offer(status.servers.map((each) => each.server || ""));
       last = { status, tables };

@@ -41,9 +41,11 @@ export function tableView(main, parameters, signal) {
     };
   };
   let [archive, oldest, many, files] = [null, null, NEWEST, NEWEST];
+  // The leases are drawn in the timeline, too; they are asked for once.
+  let [leases, leasesRead] = [[], null];
   const parts = {
     timeline: filled(panels.timeline, async (ask) => {
-      const [newest, leases] = await Promise.all([ask("timeline", { order: "newest", limit: many, once: true }), ask("leases", { once: true })]);
+      const [newest] = await Promise.all([ask("timeline", { order: "newest", limit: many, once: true }), leasesRead]);
       const { rows } = newest;
       const older = newest.more ? unpacked((await ask("timeline", { summary: true, marks: MARKS })).marks) : [];
       // The archive only grows, by the oldest that are completed: it is read again once these are others.
@@ -56,12 +58,15 @@ export function tableView(main, parameters, signal) {
       const runs = [...archive, ...older.filter((mark) => mark.end < rows.at(-1).requested_time)];
       const archived = archive.reduce((sum, mark) => sum + mark.instants, 0);
       panels.timeline.show({
-        draw: timelineDrawing(runs, rows, leases.rows, panels.range), rows, more, key: JSON.stringify([runs, leases.rows]),
+        draw: timelineDrawing(runs, rows, leases, panels.range), rows, more, key: JSON.stringify([runs, leases]),
         summary: `${counted(rows.length, "instant")}, newest ${newest.instant || "none"}, and ${whole(archived)} in the archive; ${panels.range}`,
       });
     }),
     pending: filled(panels.pending, async (ask) => panels.pending.show({ draw: null, summary: "Pending instants", rows: (await ask("pending", { once: true })).rows })),
-    leases: filled(panels.leases, async (ask) => panels.leases.show({ draw: null, summary: "Leases of readers", rows: (await ask("leases", { once: true })).rows })),
+    leases: filled(panels.leases, async (ask) => {
+      leases = (await ask("leases", { once: true })).rows;
+      panels.leases.show({ draw: null, summary: "Leases of readers", rows: leases });
+    }),
     partitions: filled(panels.partitions, async (ask) => {
       const found = await ask("partitions", { summary: true, prefix: place.prefix || null });
       const rows = unpacked(found.marks);
@@ -93,7 +98,10 @@ export function tableView(main, parameters, signal) {
       panels.clean.show({ draw: bars(shown.map((row) => label(row.path)), [{ name: "bytes", values: shown.map((row) => row.bytes), colour: (c) => c.warn }], bytes), rows, summary: `${counted(found.total.files, "file")}, ${bytes(found.total.bytes)}. ${why}` });
     }),
   };
-  const all = () => Promise.all(Object.values(parts).map((load) => load()));
+  const all = () => {
+    leasesRead = parts.leases();
+    return Promise.all([leasesRead, ...Object.values(parts).filter((load) => load !== parts.leases).map((load) => load())]);
+  };
   // Heartbeats and leases change, and grow old, without a commit.
   const idle = () => Promise.all([parts.pending(), parts.leases()]);
   const begin = async () => {

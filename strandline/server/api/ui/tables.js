@@ -1,16 +1,18 @@
 // The open tables, of all servers of a fleet.
 
 import { poll, read } from "./api.js";
-import { address, bytes, h, link, short, whole } from "./dom.js";
+import { address, bytes, choice, h, link, short, whole } from "./dom.js";
 import { Panel } from "./panel.js";
 
 const EVERY_S = 10;
 const PAGE = 200;
 
 export function tablesView(main, parameters, signal) {
+  let [shown, order] = [PAGE, "name"];
+  const orders = choice("Order", { name: "By name", requests: "Most look-ups", bytes: "Most memory" }, order, (key) => { order = key; load(); });
   const panel = new Panel("Open tables", "Tables that were asked for since the server started.", {
     empty: parameters.prefix ? "No open table begins with this text." : "No table is open. The first look-up of a table opens it; the field above does, too.",
-    caption: "Open tables",
+    caption: "Open tables", tools: [orders],
     columns: [
       { label: "Table", long: true, cell: (row) => link(row.table, "table", { table: row.table }) },
       { label: "Newest instant", cell: (row) => row.instant || "none" },
@@ -30,10 +32,9 @@ export function tablesView(main, parameters, signal) {
   } }, field("prefix", "Begins with", parameters.prefix || ""), field("base", "Or open a base path", ""), h("button", {}, "Go"));
   main.append(h("h1", {}, "Tables"), form, panel.element);
   signal.addEventListener("abort", () => panel.dispose());
-  let shown = PAGE;
   const load = async () => {
     try {
-      const found = await read("tables", { prefix: parameters.prefix, limit: shown, once: true }, signal);
+      const found = await read("tables", { order, prefix: parameters.prefix, limit: shown, once: true }, signal);
       const more = found.more ? () => { shown = Math.min(10000, 5 * shown); load(); } : null;
       panel.show({ draw: null, summary: "Open tables", rows: found.rows, more });
     } catch (error) {

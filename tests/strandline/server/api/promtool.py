@@ -9,7 +9,6 @@ if that or a check fails.
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -18,6 +17,7 @@ from typing import Any, Final
 
 import yaml
 
+from tests.kit.debian import program
 from tests.kit.servers.live_service import HttpClient, known
 from tests.kit.tables.small_table import SmallTable
 from tests.strandline.fleet.serve_fleet import FleetServer, wait_for_seats
@@ -89,19 +89,9 @@ def as_rules(expressions: list[str]) -> dict[str, Any]:
     return {"groups": [{"name": "dashboard", "rules": rules}]}
 
 
-def promtool() -> str:
-    """Return the path of ``promtool``, of Debian's package; installs it if it is missing."""
-    if not shutil.which("promtool"):
-        for command in (["apt-get", "update"], ["apt-get", "install", "-y", "prometheus"]):
-            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    found = shutil.which("promtool")
-    assert found is not None, "the package prometheus has no promtool"
-    return found
-
-
 def main() -> int:
     """Check; return the exit code."""
-    tool = promtool()
+    tool = program("promtool", "prometheus")
     with tempfile.TemporaryDirectory() as folder:
         scrape = scrape_of_a_fleet(Path(folder))
         drawn = Path(folder) / "dashboard.yaml"

@@ -9,6 +9,7 @@ import pytest
 
 from fsview.local_view import InspectedView, LocalView
 from fsview.table_view import TableView
+from fsview.wire.routes import BY_NAME
 from strandline.server.rest import listing
 from strandline.server.rest.listing import FIRST, Listing, Place, Row, page
 from strandline.table_api.served_table import ServedTable
@@ -19,6 +20,8 @@ from tests.kit.tables.model import undoing, writes
 from tests.kit.tables.model.table import ModelTable
 from tests.kit.tables.small_table import SmallTable
 from tests.strandline.server.rest.conftest import ARCHIVED, checked
+
+LATEST = BY_NAME["latest_base_files"].path
 
 
 def pages(found: Listing, limit: int) -> Iterator[list[Row]]:
@@ -124,6 +127,33 @@ def test_pages_are_of_the_state_of_the_first() -> None:
     assert [row["file_id"] for row in (*first["rows"], *second["rows"])] == ["f1", "f2"]
     now = checked(client.request("GET", "/v2/files", {**params, "limit": "9"}), "/v2/files")
     assert [row["file_id"] for row in now["rows"]] == ["f1", "f2", "f2", "f3"]
+    parts.close()
+
+
+def test_the_first_tables_are_those_of_an_order_which_a_cursor_keeps() -> None:
+    tables = {name: SmallTable(MemoryStorage(f"/lake/{name}")) for name in "abc"}
+    parts = parts_of("/lake", opener=lambda path, _: tables[path[-1]].storage)
+    client = AppClient(parts)
+
+    def look_up(name: str, times: int) -> None:
+        asked = {"basepath": f"/lake/{name}", "partition": "p"}
+        assert {client.request("GET", LATEST, asked).status for _ in range(times)} == {200}
+
+    def names(**params: str) -> tuple[str, str | None]:
+        value = checked(client.request("GET", "/v2/tables", params), "/v2/tables")
+        return "".join(row["table"][-1] for row in value["rows"]), value["next"]
+
+    for number, (name, table) in enumerate(tables.items()):
+        table.write(*(("p", f"f{n}") for n in range(10 * (3 - number))))
+        look_up(name, (2, 1, 3)[number])
+    assert names() == names(order="name") == ("abc", None)
+    assert names(order="bytes")[0] == "abc"
+    first, cursor = names(order="requests", limit="2")
+    look_up("b", 9)
+    assert first + names(cursor=cursor or "")[0] == "cab"
+    assert names(order="requests", once="true")[0] == "bca"
+    answered = client.request("GET", "/v2/tables", {"order": "age"})
+    assert checked(answered, "/v2/tables")["allowed"] == "name, requests, bytes"
     parts.close()
 
 
