@@ -179,6 +179,17 @@ SPANS = (
     ),
     ("`plan clean`, `carry out clean`", "the parts of a clean", ""),
     (
+        "`execute rollback`",
+        "a rollback, of the client's method, or in a write's or a clean's repair",
+        "`TABLE`, `INSTANT`: its own",
+    ),
+    (
+        "`plan rollback`, `undo instant`, `sweep markers`",
+        "the search for a dead write's files, their deletion with the instant, the look for"
+        " markers and heartbeats that are left",
+        "of the second `strandline.files`, of the plan",
+    ),
+    (
         "`METHOD ROUTE`, kind `SERVER`",
         "a request to a service",
         "`http.request.method`, `http.route`, `http.response.status_code`, `url.path`,"
@@ -197,6 +208,11 @@ SPANS = (
         "`storage KIND`",
         "a call: `list`, `stat`, `read`, `create`, `replace`, `delete`",
         "`TABLE`, `CAUSE`, `strandline.storage.call`, `strandline.storage.path`",
+    ),
+    (
+        "`database read`, `database write`",
+        "a transaction of a store of views in SQL, with the wait for its lock",
+        "`TABLE`, `strandline.database`: its name without passwords",
     ),
 )
 SPANS_FOOT = """
