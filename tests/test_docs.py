@@ -7,6 +7,7 @@ import importlib
 import json
 import pkgutil
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -25,7 +26,7 @@ from strandline.settings.command_line import FLAGS, SERVE_SETTINGS
 from strandline.settings.setting import Setting, SettingScope, declared
 from strandline.settings.sources import variable
 from tests.kit import document_page, notebook, reference, site
-from tests.kit.servers.s3_server import s3_server
+from tests.kit.servers.s3_server import S3Endpoint
 from timeline import errors
 
 ROOT = Path(__file__).parents[1]
@@ -262,23 +263,37 @@ def test_the_job_of_the_tutorial_has_the_seven_options() -> None:
     assert wanted.items() <= {**options, host: wanted[host]}.items()
 
 
+@pytest.fixture(scope="module")
+def first_table(
+    tmp_path_factory: pytest.TempPathFactory, s3: S3Endpoint
+) -> tuple[Path, dict[str, Any]]:
+    """A folder in place of `/tmp` with the first tutorial's table, and its Python names."""
+    s3.storage_at("s3://lake")._fs.call_s3("create_bucket", Bucket="lake")
+    folder = tmp_path_factory.mktemp("pages")
+    written = FIRST.read_text("utf-8").partition("\n## Read\n")[0]
+    names = document_page.run(document_page.blocks(written, {"/tmp/": f"{folder}/"}))
+    # A service of their own for the clients of later pages would take most of the time.
+    names["options"]["hoodie.embed.timeline.server"] = "false"
+    shutil.copytree(folder / "lake", folder / "kept")
+    return folder, names
+
+
 @pytest.mark.property
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_the_code_of_a_page_runs(page: Path, tmp_path: Path) -> None:
-    """Beside the table that the first tutorial has written, and with its names."""
-    places = {"/tmp/": f"{tmp_path}/", **dict(zip(PORTS, free_ports(), strict=True))}
-    names: dict[str, Any] = {}
-    document = page.read_text("utf-8")
-    with ExitStack() as stack:
-        if "localhost:9000" in document:
-            server = stack.enter_context(s3_server())
-            server.storage_at("s3://lake/t")._fs.call_s3("create_bucket", Bucket="lake")
-            places["http://localhost:9000"] = server.endpoint
-        found = document_page.blocks(document, places)
-        if found and page != FIRST:
-            written = FIRST.read_text("utf-8").partition("\n## Read\n")[0]
-            names = document_page.run(document_page.blocks(written, places))
-        document_page.run(found, names, str(page.relative_to(ROOT)))
+def test_the_code_of_a_page_runs(
+    page: Path, first_table: tuple[Path, dict[str, Any]], s3: S3Endpoint
+) -> None:
+    """All but the first tutorial's begins with the table that it has written."""
+    folder, names = first_table
+    places = {"/tmp/": f"{folder}/", "http://localhost:9000": s3.endpoint}
+    places |= dict(zip(PORTS, free_ports(), strict=True))
+    shutil.rmtree(folder / "lake")
+    if page == FIRST:
+        names = {}
+    else:
+        shutil.copytree(folder / "kept", folder / "lake")
+    found = document_page.blocks(page.read_text("utf-8"), places)
+    document_page.run(found, names, str(page.relative_to(ROOT)))
 
 
 def test_the_notebook_is_the_first_tutorial() -> None:
