@@ -20,12 +20,13 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+import executor_proxy
 import strandline
 from strandline.__main__ import main
 from strandline.settings.command_line import FLAGS, SERVE_SETTINGS
 from strandline.settings.setting import Setting, SettingScope, declared
 from strandline.settings.sources import variable
-from tests.kit import document_page, notebook, reference, site
+from tests.kit import document_page, notebook, python_reference, reference, site
 from tests.kit.servers.s3_server import S3Endpoint
 from timeline import errors
 
@@ -41,6 +42,38 @@ def text(name: str) -> str:
 def test_reference_is_what_the_code_says() -> None:
     again = "run: python -m tests.kit.reference --write"
     assert text("docs/reference.md") == reference.reference(), again
+    assert text("docs/python.md") == python_reference.python_reference(), again
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    page = text("docs/python.md")
+    modules = [strandline, executor_proxy]
+    names = {name for module in modules for name in module.__all__ if not name.startswith("_")}
+    assert {"Table", "connect"} <= names
+    assert [
+        name for name in sorted(names) if not re.search(rf"^## {name}$|\.{name}\(", page, re.M)
+    ] == []
+
+
+def codes_of_the_service() -> Iterator[str | int]:
+    """Yield codes of answers that the service's source makes without a class, or statuses."""
+    for path in (ROOT / "strandline" / "server").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+                continue
+            given = [each for part in node.args for each in ast.walk(part)]
+            values = [each.value for each in given if isinstance(each, ast.Constant)]
+            if node.func.id in ("Refusal", "bad"):
+                texts = [value for value in values if isinstance(value, str)]
+                yield from (each for each in texts if re.fullmatch(r"[a-z]+(_[a-z]+)+", each))
+            elif node.func.id == "RefusedError":
+                yield from (each for each in values if isinstance(each, int))
+
+
+def test_every_code_of_an_answer_is_in_the_reference() -> None:
+    found = {*codes_of_the_service()}
+    assert {"cursor_gone", 401} <= found
+    assert found <= {each for told in python_reference.REFUSALS for each in told}
 
 
 def declared_settings() -> Iterator[Setting[Any]]:
