@@ -231,11 +231,13 @@ def output_of(code: str) -> str:
 
 
 @pytest.mark.property
-def test_example_of_the_readme_runs(tmp_path: Path) -> None:
-    """The first Python block, on the engine that needs no Spark."""
-    block = re.search(r"```python\n(.*?)```", text("README.md"), re.S)
-    assert block
-    assert output_of(block[1].replace("/tmp/flights", str(tmp_path / "flights")))
+def test_examples_of_the_readme_run(tmp_path: Path) -> None:
+    """The first two Python blocks, on the engine that needs no Spark."""
+    found = re.findall(r"```python\n(.*?)```", text("README.md"), re.S)
+    code = "\n".join(found[:2]).replace("/tmp/flights", str(tmp_path / "flights"))
+    code += "\nprint(history.num_rows, late.values.tolist(), lazy.collect().height, busy.rows())"
+    printed = output_of(f"{code}\nprint(then.num_rows)")
+    assert printed.splitlines()[1:] == ["2 [['b', 9]] 1 [('tue', 1)]", "2"]
 
 
 @pytest.mark.property
