@@ -336,7 +336,7 @@ def test_the_notebook_is_the_first_tutorial() -> None:
     assert notebook.NOTEBOOK.read_text("utf-8") == made, "run: python -m tests.kit.notebook --write"
 
 
-@pytest.mark.property
+@pytest.mark.product  # they are the tutorial's blocks, which run on every change
 def test_the_notebooks_cells_run(tmp_path: Path) -> None:
     cells = json.loads(notebook.NOTEBOOK.read_text("utf-8"))["cells"]
     names: dict[str, Any] = {"__name__": "notebook"}
