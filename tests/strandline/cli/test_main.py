@@ -51,7 +51,9 @@ def test_commands_are_completed(monkeypatch):
     done = CliRunner().invoke(
         main, [], prog_name="strandline", env={"_STRANDLINE_COMPLETE": "bash_complete"}
     )
-    assert done.stdout.splitlines() == ["plain,clean", "plain,compact"]
+    names = [name for name in sorted(COMMANDS) if name.startswith("c")]
+    assert {"clean", "compact"} < set(names)
+    assert done.stdout.splitlines() == [f"plain,{name}" for name in names]
 
 
 @pytest.mark.parametrize("command", ["archive", "clean", "pins", "why"])
