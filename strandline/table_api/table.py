@@ -47,6 +47,8 @@ from strandline.table_services.clean.policy import CleanSettings, clean_settings
 from strandline.table_services.clean.preview import CleanPreview, FileFate, preview, why
 from strandline.table_services.compact.planner import CompactionPlanner
 from strandline.table_services.compact.policy import compaction_settings
+from strandline.table_services.doctor.examination import examine
+from strandline.table_services.doctor.finding import FINDINGS_SCHEMA, findings_table
 from timeline.clock import SystemClock, TimeGenerator
 from timeline.errors import InputError, TableNotFoundError
 from timeline.instant import Instant
@@ -57,6 +59,7 @@ from timeline.table.config import TableConfig
 
 __all__ = [
     "FILES_SCHEMA",
+    "FINDINGS_SCHEMA",
     "HISTORY_SCHEMA",
     "PARTITIONS_SCHEMA",
     "PINS_SCHEMA",
@@ -518,6 +521,37 @@ class Table:
                 return why(self._planner(view, settings), self._meta, timeline, file)
 
         return of_one_state(explained)
+
+    def doctor(self, deep: bool = False) -> pa.Table:
+        """Return what is wrong with the table, with the columns of ``FINDINGS_SCHEMA``.
+
+        Nothing is changed; ``WriteClient.repair`` puts right what is ``fixable``. A table whose
+        properties can't be read has no ``Table``; ``strandline doctor`` examines that, too.
+
+        Args:
+            deep: Whether to open the newest base files: their Parquet footers, numbers of rows and
+                ranges of keys. Otherwise only the last bytes of logs are read of data files.
+
+        Returns:
+            One row a finding, errors first; docs/doctor.md describes each code:
+
+            * ``code``: string, such as ``orphan-file``;
+            * ``severity``: string: ``info``, ``warning`` or ``error``;
+            * ``what``: string; what was found;
+            * ``partition``: string, null if the finding is about none;
+            * ``names``: list of string; paths of the files, under the base path;
+            * ``bytes``: int64; their size, as far as it matters;
+            * ``remedy``: string; what to do;
+            * ``fixable``: bool; whether ``repair`` would change these files now.
+
+        Raises:
+            StorageError: Something can't be listed or read.
+
+        Cost: a list for each directory; a read for each instant of the timeline; the archived
+            timeline without its contents; two small reads for each log of the newest slices;
+            ``deep``: a read or two for each of their base files.
+        """
+        return findings_table(examine(self._meta.storage, SystemClock(), deep=deep))
 
     def _planner(self, view: FileSystemView, settings: CleanSettings) -> CleanPlanner:
         times = TimeGenerator(SystemClock(), self.config.timezone)

@@ -168,7 +168,7 @@ SPANS = (
     ("`step STEP`", "a step of it, named as in `WriteResult.seconds`", ""),
     ("`task TASK`", "a task, such as `task WriteTask`", "`strandline.task.attempt`"),
     (
-        "`clean`, `archive`, `compact`, `schedule compaction`, `rollback`",
+        "`clean`, `archive`, `compact`, `schedule compaction`, `rollback`, `repair`",
         "a call of the client's method",
         "`TABLE`",
     ),
@@ -178,6 +178,17 @@ SPANS = (
         "`TABLE`; of the first two `INSTANT`, of a clean `strandline.files`, deleted",
     ),
     ("`plan clean`, `carry out clean`", "the parts of a clean", ""),
+    (
+        "`execute rollback`",
+        "a rollback, of the client's method, or in a write's or a clean's repair",
+        "`TABLE`, `INSTANT`: its own",
+    ),
+    (
+        "`plan rollback`, `undo instant`, `sweep markers`",
+        "the search for a dead write's files, their deletion with the instant, the look for"
+        " markers and heartbeats that are left",
+        "of the second `strandline.files`, of the plan",
+    ),
     (
         "`METHOD ROUTE`, kind `SERVER`",
         "a request to a service",
@@ -197,6 +208,11 @@ SPANS = (
         "`storage KIND`",
         "a call: `list`, `stat`, `read`, `create`, `replace`, `delete`",
         "`TABLE`, `CAUSE`, `strandline.storage.call`, `strandline.storage.path`",
+    ),
+    (
+        "`database read`, `database write`",
+        "a transaction of a store of views in SQL, with the wait for its lock",
+        "`TABLE`, `strandline.database`: its name without passwords",
     ),
 )
 SPANS_FOOT = """
