@@ -22,7 +22,7 @@ from tests.kit.tables import reader
 from tests.strandline.write.faults.fault_scenarios import LOCK
 from tests.strandline.write.logged_table import dead_write
 from tests.strandline.write.refusals import refused
-from tests.strandline.write.tables import change_properties, client, row, table
+from tests.strandline.write.tables import change_properties, client, row, stored, table
 from timeline.encoding.log_block import (
     AVRO_DATA,
     DELETE,
@@ -54,9 +54,8 @@ def version(request) -> dict:
 @pytest.fixture
 def base(tmp_path, version) -> Path:
     """A merge-on-read table with three rows in two partitions."""
-    with client(tmp_path / "t", **LOGS, **version) as c:
-        c.upsert(table(row("a"), row("b"), row("c", "us")))
-    return tmp_path / "t"
+    rows = table(row("a"), row("b"), row("c", "us"))
+    return stored(tmp_path / "t", rows, **LOGS, **version)
 
 
 def stats(base, instant: str) -> list[WriteStat]:
@@ -318,10 +317,8 @@ def read(base) -> list[dict]:
 @pytest.fixture
 def moved(tmp_path) -> Path:
     """A table with a global index, in which "a" has moved from "eu" to "us"."""
-    with client(tmp_path / "t", **MOVING) as c:
-        c.upsert(table(row("a"), row("b"), row("c", "us")))
-        c.upsert(table(row("a", "us", ts=2)))
-    return tmp_path / "t"
+    rows = table(row("a"), row("b"), row("c", "us"))
+    return stored(tmp_path / "t", rows, table(row("a", "us", ts=2)), **MOVING)
 
 
 MOVING = {**NO_FILLING, **GLOBAL}
