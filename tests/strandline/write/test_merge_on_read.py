@@ -16,6 +16,7 @@ from strandline import Table
 from strandline.records.meta_fields import IS_DELETED
 from strandline.write.engine.local import LocalEngine
 from tests.kit.concurrency.manual_clock import LaterClock
+from tests.kit.short_runs import quick_runs
 from tests.kit.storage.faulty_storage import Effect, Fault, FaultyStorage
 from tests.kit.storage.hooked_storage import HookedStorage
 from tests.kit.tables import reader
@@ -399,7 +400,7 @@ def test_two_writers_of_one_group_conflict(base):
     assert reader.leftovers(base) == []
 
 
-@pytest.mark.parametrize("keep_markers", [True, False])
+@pytest.mark.parametrize("keep_markers", quick_runs([True], [True, False]))
 def test_a_dead_write_is_rolled_back_by_markers_or_by_listing(base, keep_markers, version):
     with client(base, **LOGS) as c:
         kept = c.upsert(table(row("a", ts=2)))
