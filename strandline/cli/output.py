@@ -25,8 +25,9 @@ def as_json(value: Any) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """Return a number of things: ``1 file``, ``2 files``."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
+    """Return a number of things: ``1 file``, ``2 files``, ``2 properties``."""
+    many = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+    return f"{count} {noun if count == 1 else many}"
 
 
 @contextmanager

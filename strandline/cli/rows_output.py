@@ -211,7 +211,7 @@ def _lines(
                 before = ", "
         yield "]}\n"
     else:
-        cells = ([[escaped(_cell(v)) for v in row.values()] for row in rows] for rows in blocks)
+        cells = ([[escaped(_shown(v)) for v in row.values()] for row in rows] for rows in blocks)
         columns = [escaped(column) for column in schema.names]
         lines = as_columns(columns, cells)
         if sys.stdout.isatty():
@@ -225,6 +225,13 @@ def _cell(value: Any) -> str:
     if value is None:
         return ""
     return value if isinstance(value, str) else as_json(value)
+
+
+def _shown(value: Any) -> str:
+    """Return a value's text for people: texts of a list are separated by commas."""
+    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+        return ", ".join(value)
+    return _cell(value)
 
 
 def _json_rows(

@@ -16,6 +16,7 @@ from strandline.server.http.server import ServiceServer
 from tests.kit.servers.live_service import TOKEN
 from tests.kit.tables.small_table import SmallTable
 from tests.ui.browser import Visit, visiting
+from tests.ui.lake import SCRIPT
 from tests.ui.test_page import drawing, entered, of, panel
 from timeline.storage.local import LocalStorage
 
@@ -120,6 +121,33 @@ def test_a_server_that_was_away_makes_no_peak_and_one_that_left_isnt_ready(visit
     answers.become(server(A, 106), server(C, 1))
     expect(glance(visit)).to_contain_text("Gone")
     assert choice.locator("option").all_inner_texts() == ["All servers", "a:1", "c:1", "b:1"]
+    assert visit.wrong() == []
+
+
+def test_what_hangs_or_is_refused_is_named_with_table_and_client(visit: Visit) -> None:
+    calls = [{"kind": "list", "cause": "sync", "seconds": 42.0}]
+    hanging = {"table": "/lake/t", "seconds": 43.0, "calls": calls, "clients": ["10.0.0.7"]}
+    refusal = {
+        "at": "2026-11-29T10:00:00.000Z",
+        "status": 403,
+        "code": "root_not_allowed",
+        "route": "/v1/r",
+        "table": SCRIPT,
+        "client": "10.0.0.8",
+        "reason": "outside",
+        "request": "5fb67ffa-1",
+        "count": 20,
+    }
+    Answers(visit, server(A, 1) | {"hanging": [hanging], "newest_refusals": [refusal]})
+    visit.go()
+    notice = visit.page.locator(".notice")
+    expect(notice).to_contain_text("/lake/t hangs: a request has held a thread for 43 s")
+    expect(notice).to_contain_text("list for sync, 42 s; waited for by 10.0.0.7")
+    told = panel(visit, "Newest refusals").split("\n")[-1].split("\t")
+    assert told == [
+        *("2026-11-29 10:00:00", "403 root_not_allowed", SCRIPT, "10.0.0.8"),
+        *("outside", "5fb67ffa-1", "20"),
+    ]
     assert visit.wrong() == []
 
 

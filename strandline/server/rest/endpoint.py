@@ -158,7 +158,15 @@ class RestEndpoint:
             reply = await self._answered(threads, request)
         except Exception as error:  # noqa: BLE001 - the boundary of a request
             reply = refusal(error, request)
+        return self._zipped(reply, request)
+
+    def _zipped(self, reply: Reply, request: Request) -> Reply:
+        """Return a reply in the form that its client accepts; one that is compressed stays."""
         return compressed(reply) if self._gzip and request.accepted.zipped else reply
+
+    def _made(self, request: Request, make: Callable[[], Reply]) -> Reply:
+        """Return a reply made on a thread, and compressed there: it may have megabytes."""
+        return self._zipped(make(), request)
 
     async def _answered(self, threads: TableThreads, request: Request) -> Reply:
         if request.method not in ("GET", "HEAD"):
@@ -175,13 +183,13 @@ class RestEndpoint:
             return await self._watched(threads, request, arguments)
         if operation.of_table:
             work = partial(self._of_table, operation, arguments, given, request)
-            reply = await threads.run(request.table, work)
+            reply = await threads.run(request.table, self._made, request, work)
             self._drop_later()
             return reply
         others = await self._others(operation, arguments, request)
         work = partial(self._of_all, operation, arguments, given, request, others)
         # Not on the threads of a table that is named: those may hang, and nothing here waits.
-        reply = await threads.run(NO_TABLE, work)
+        reply = await threads.run(NO_TABLE, self._made, request, work)
         self._drop_later()
         return reply
 
