@@ -52,10 +52,9 @@ from strandline.server.rest.operation import (
     BY_PATH,
     MOST_ROWS,
     Operation,
-    Refusal,
-    bad,
     refused_path,
 )
+from strandline.server.rest.parameter import Refusal, bad
 from strandline.server.rest.reply_form import (
     METHODS,
     arrow_reply,

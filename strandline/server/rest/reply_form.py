@@ -15,7 +15,8 @@ from strandline.server.http.reply import INTERNAL, JSON, Reply, names_type
 from strandline.server.http.request import Request
 from strandline.server.rest.listing import Listing, Row, plain
 from strandline.server.rest.openapi import ARROW
-from strandline.server.rest.operation import MARKS_BYTES, Operation, Refusal
+from strandline.server.rest.operation import MARKS_BYTES, Operation
+from strandline.server.rest.parameter import Refusal
 from timeline.encoding.json_text import dumps
 from timeline.errors import StrandlineError, ViewBehindError
 
