@@ -1,8 +1,9 @@
 """Look-ups in executors: ``python -m benchmarks.executors``.
 
 Prints every figure with what it is compared with, measured in the same run in alternation:
-single look-ups through the service (``benchmarks.lookups.single``), and whole jobs through it,
-through Hudi's REMOTE view, by listing, and with a dead service (``benchmarks.lookups.jobs``).
+single look-ups through the service (``benchmarks.lookups.single``), the first one of a fresh worker
+(``benchmarks.lookups.fresh``), and whole jobs through it, through Hudi's REMOTE view, by listing,
+and with a dead service (``benchmarks.lookups.jobs``).
 ``benchmarks/README.md`` describes the figures and has results.
 """
 
@@ -16,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.java.server import HUDI, JavaHudi
+from benchmarks.lookups.fresh import first_look_ups
 from benchmarks.lookups.jobs import TASKS, dead_service, jobs
 from benchmarks.lookups.single import encrypted, look_ups
 from benchmarks.results.ratios import Ratio, table
@@ -23,8 +25,9 @@ from benchmarks.results.ratios import Ratio, table
 
 def figures(folder: Path, hudi: JavaHudi | None, rounds: int, tasks: int) -> Iterator[Ratio]:
     """Measure everything."""
-    for name in ("look-ups", "tls", "dead", "jobs"):
+    for name in ("fresh", "look-ups", "tls", "dead", "jobs"):
         (folder / name).mkdir()
+    yield from first_look_ups(folder / "fresh", 3 * rounds)
     yield from look_ups(folder / "look-ups", 20 * rounds)
     yield from encrypted(folder / "tls", 20 * rounds)
     yield from dead_service(folder / "dead", rounds)

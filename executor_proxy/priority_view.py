@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
 from executor_proxy.remote_view import RemoteView
-from executor_proxy.report import CACHE, LOCAL, SERVICE, LookupReport
+from executor_proxy.report import CACHE, LOCAL, SERVICE, LookupReport, reason_of
 from fsview.model.file_system_view import FileSystemView, LookupQuery
 from timeline.errors import (
     BadAnswerError,
@@ -67,9 +67,14 @@ class PriorityView(FileSystemView):
         self._make_newest = make_newest or make_local
         self._report = report
         self._lock = threading.Lock()
-        self._fell_back = False
+        self._failure: str | None = None
         self._local: FileSystemView | None = None
         self._newest: FileSystemView | None = None
+
+    @property
+    def failure(self) -> str | None:
+        """Why the local view is asked, the service's error; ``None``: the service is asked."""
+        return self._failure
 
     def close(self) -> None:
         """Close both views."""
@@ -105,7 +110,7 @@ class PriorityView(FileSystemView):
     def _first(self, ask: Callable[[FileSystemView], T], sources: list[str]) -> T:
         """Ask the remote view, or the local one after a failure; add to ``sources``."""
         # Read without the lock: at worst a thread sends one more request to the service.
-        if not self._fell_back:
+        if self._failure is None:
             try:
                 return ask(self._remote)
             except StrandlineError as error:
@@ -122,7 +127,7 @@ class PriorityView(FileSystemView):
             except StrandlineError as error:
                 self._check_fallback(error)
                 sources.append(LOCAL)
-                self._sync_local()
+                self._sync_local(error)
                 self._report.fall_back(cause_of(error), error, self._remote.urls)
             else:
                 self._return_to_service()
@@ -135,14 +140,18 @@ class PriorityView(FileSystemView):
     def _fall_back(self, error: StrandlineError) -> None:
         """Use the local view from now on; record the reason once."""
         with self._lock:
-            if self._fell_back:
+            if self._failure is not None:
                 return
-            self._fell_back = True
+            self._failure = reason_of(error)
         # Outside the lock, because recording takes the worker's lock.
         self._report.fall_back(cause_of(error), error, self._remote.urls)
 
-    def _sync_local(self) -> None:
-        """Use a local view at the newest instant, and pin the remote view to that as well."""
+    def _sync_local(self, error: StrandlineError) -> None:
+        """Use a local view at the newest instant, and pin the remote view to that as well.
+
+        Args:
+            error: Why the service isn't asked.
+        """
         newest = self._newest
         if newest is None:
             assert self._make_newest is not None, "fell back without a local view"
@@ -154,7 +163,7 @@ class PriorityView(FileSystemView):
         with self._lock:
             previous = self._local
             self._local = self._newest = newest
-            self._fell_back = True
+            self._failure = reason_of(error)
             # So that cached answers, and a copy of this view in another process, are at the same
             # instant.
             self._remote.pin_to(timeline)
@@ -168,7 +177,7 @@ class PriorityView(FileSystemView):
             # By identity: after a failed sync both names refer to one view.
             views = {id(view): view for view in (self._local, self._newest) if view is not None}
             self._local = self._newest = None
-            self._fell_back = False
+            self._failure = None
         for view in views.values():
             view.close()
 

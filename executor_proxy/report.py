@@ -95,7 +95,7 @@ class LookupReport:
             error: The service's error, or that of its client.
             urls: The service's addresses.
         """
-        reason = f"{type(error).__name__}: {error}"
+        reason = reason_of(error)
         self.fallbacks.append(Fallback(cause, reason))
         # Answers without a class of their own, such as a 401, are distinguished by their status.
         answered = error.answered if isinstance(error, RemoteFailureError) else 0
@@ -129,6 +129,11 @@ class LookupReport:
         self.lookups.extend(Lookup(*found) for found in values["lookups"])
         self.fallbacks.extend(Fallback(*each) for each in values["fallbacks"])
         self._merged.update({(kind, cause): n for kind, cause, n in values["storage_calls"]})
+
+
+def reason_of(error: StrandlineError) -> str:
+    """Return an error as the reason of a fallback."""
+    return f"{type(error).__name__}: {error}"
 
 
 class ReportedView(FileSystemView):

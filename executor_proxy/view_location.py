@@ -124,7 +124,7 @@ class ViewLocation:
             record,
             make_newest=lambda: _OwnView(self.at("", NEWEST), record),
         )
-        return LocatedView(view, lambda: self.at(*remote.pin))
+        return LocatedView(view, lambda: self.at(*remote.pin), lambda: view.failure)
 
     def open_markers(self, directory: str) -> MarkerClient:
         """Return a client of the marker directory at a path under the base path.
@@ -252,11 +252,27 @@ class LocatedView(FileSystemView):
     Args:
         view: The view that answers.
         location: Returns the location at the view's instant.
+        failure: Returns why the view lists storage in place of asking the service; ``None``: it
+            asks the service, or has none.
     """
 
-    def __init__(self, view: FileSystemView, location: Callable[[], ViewLocation]) -> None:
+    def __init__(
+        self,
+        view: FileSystemView,
+        location: Callable[[], ViewLocation],
+        failure: Callable[[], str | None] = lambda: None,
+    ) -> None:
         self._view = view
         self._location = location
+        self._failure = failure
+
+    def __repr__(self) -> str:
+        at, failure = self._location(), self._failure()
+        instant = "newest" if at.timeline_hash == NEWEST else at.last_instant
+        service = f"service={', '.join(at.urls)}" if at.urls else "no service"
+        if failure is not None:
+            service += f" failed, listing storage: {failure}"
+        return f"{type(self).__name__}({at.base_path!r}, at={instant!r}, {service})"
 
     def __reduce__(self) -> tuple[Callable[[ViewLocation], FileSystemView], tuple[ViewLocation]]:
         return ViewLocation.open, (self._location(),)

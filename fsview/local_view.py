@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import chain, islice
-from typing import Any, Final, TypeVar
+from itertools import chain
+from typing import Any, TypeVar
 
 from fsview.files.partition import PartitionVersion
 from fsview.files.row import UNKNOWN_SIZE
@@ -45,8 +45,6 @@ from timeline.storage.base import Storage
 from timeline.timeline import Timeline
 
 T = TypeVar("T")
-_TOGETHER: Final = 1_000
-"""Number of partitions that a look-up loads together."""
 
 
 class LocalView(FileSystemView):
@@ -72,6 +70,10 @@ class LocalView(FileSystemView):
         self.snapshot = snapshot
         self._use = use
         self._nothing: frozenset[str] = frozenset()  # of the last load: see ``Loading``
+
+    def __repr__(self) -> str:
+        path, at = self.table.storage.base_path, self.snapshot.timeline.last_time
+        return f"{type(self).__name__}({path!r}, at={at!r})"
 
     @classmethod
     def newest(cls, table: TableView) -> LocalView:
@@ -111,19 +113,12 @@ class LocalView(FileSystemView):
         return self._of_partition(found.scope, found.function, **arguments)
 
     def look_up(self, queries: Sequence[LookupQuery]) -> tuple[tuple[Any, ...], ...]:
-        """See ``FileSystemView``: load the partitions together, some at a time, and ask of each.
+        """See ``FileSystemView``: load the partitions together, and ask of each.
 
-        Cost: a list of the timeline for each ``_TOGETHER`` partitions, not for each one.
+        Cost: a list of the timeline for all partitions that aren't loaded, not for each one.
         """
-        return tuple(tuple(self._looked_up(query)) for query in queries)
-
-    def _looked_up(self, query: LookupQuery) -> Iterator[Any]:
-        questions = query.arguments()
-        # Not all at once: of paths that are no partitions only some are remembered.
-        while some := list(islice(questions, _TOGETHER)):
-            self._load(tuple(_without_slash(each["partition"]) for each in some))
-            for arguments in some:
-                yield self.ask(query.name, **arguments)
+        self._load(dict.fromkeys(name for query in queries for name in query.partitions))
+        return super().look_up(queries)
 
     # Files.
 
@@ -213,10 +208,7 @@ class LocalView(FileSystemView):
         self, partitions: Collection[str], go_on: GoOn = always, *, by_listing: bool = False
     ) -> None:
         """See ``FileSystemView``; for ``go_on`` see ``PartitionLoader.load``."""
-        names = dict.fromkeys(_without_slash(partition) for partition in partitions)
-        loading = self.table.loader.load(self.snapshot, names, go_on, by_listing=by_listing)
-        self._nothing = loading.nothing
-        self._count_loaded(loading.held)
+        self._count_loaded(self._load(partitions, go_on, by_listing=by_listing))
 
     def load_all_partitions(self) -> None:
         """See ``FileSystemView``."""
@@ -324,9 +316,15 @@ class LocalView(FileSystemView):
             hint="sync and ask again",
         )
 
-    def _load(self, partitions: Sequence[str]) -> None:
-        """Load partitions of which questions follow."""
-        self.table.loader.load(self.snapshot, partitions)
+    def _load(
+        self, partitions: Collection[str], go_on: GoOn = always, *, by_listing: bool = False
+    ) -> Collection[str]:
+        """Load partitions of which questions follow; return those that are held now."""
+        names = dict.fromkeys(map(_without_slash, partitions))
+        loading = self.table.loader.load(self.snapshot, names, go_on, by_listing=by_listing)
+        # Of paths that are no partitions the table remembers only some.
+        self._nothing = loading.nothing
+        return loading.held
 
     def _version(self, partition: str) -> PartitionVersion:
         """Return a partition's files, which are loaded if necessary."""
@@ -391,8 +389,11 @@ class HeldView(LocalView):
     It supports only queries of one partition. If these need more, they raise ``NotHeldError``.
     """
 
-    def _load(self, partitions: Sequence[str]) -> None:
+    def _load(
+        self, partitions: Collection[str], go_on: GoOn = always, *, by_listing: bool = False
+    ) -> Collection[str]:
         """Load nothing; what isn't held is found by the questions."""
+        return ()
 
     def _version(self, partition: str) -> PartitionVersion:
         held = self.snapshot.files.versions.get(partition)

@@ -123,6 +123,10 @@ class TableView:
         self._branches = BranchFinder(self._follower)
         self.loader = PartitionLoader(self._follower, trusted_s=trusted_s)
 
+    def __repr__(self) -> str:
+        is_closed = ", closed" if self.is_closed else ""
+        return f"{type(self).__name__}({self.storage.base_path!r}{is_closed})"
+
     # Snapshots.
 
     def newest(self) -> Snapshot:

@@ -21,15 +21,33 @@ from strandline.version import __version__
 COMMANDS: Final[Mapping[str, str]] = {
     "archive": "Show which instants of a table an archival would move, or move them.",
     "clean": "Show what a clean of a table would delete, or delete it.",
+    "commit": "Show what a commit wrote to each partition, and what it recorded about itself.",
     "compact": "Show which file groups of a table a compaction would take, or compact them.",
+    "completion": "Print the script by which a shell completes commands, tables and their parts.",
+    "files": "Show the files that readers of a table read: the newest slice of each file group.",
     "fleet": "Show or simulate a fleet of servers; change what its servers share.",
+    "history": "Show all instants of a table, archived ones first, and what each did.",
+    "inspect": "Show one kind of a table's metadata.",
+    "partitions": "Show the partitions of a table, with the number and size of their files.",
     "pins": "Show the leases by which readers hold files of a table, or revoke them.",
+    "properties": "Show the properties of a table: those of hoodie.properties, by name.",
+    "schema": "Show the columns of a table's rows, meta columns first, with their Arrow types.",
     "serve": "Serve the tables below the given roots until SIGTERM or SIGINT.",
+    "slices": "Show every file slice of a table's file groups, the newest of each group first.",
+    "stats": "Show how many files a table has and how large they are, as a whole and by partition.",
+    "tables": "Show the tables below a root.",
     "top": "Show what a running service does: requests, latencies, refusals, memory, tables.",
     "why": "Show why a file of a table is still there, or gone.",
 }
 """Name → the first line of its help."""
-_BESIDE: Final = {"why": "clean"}
+_BESIDE: Final = {
+    **dict.fromkeys(
+        ("commit", "files", "history", "inspect", "partitions", "properties", "schema", "slices"),
+        "metadata",
+    ),
+    "stats": "metadata",
+    "why": "clean",
+}
 """Name → the module of ``strandline.cli`` that has it, where that has another name."""
 
 
@@ -81,9 +99,21 @@ class _Lazy(click.Group):
         with _one_line():
             return super().make_context(info_name, args, parent, **extra)
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find a command; an error names the nearest."""
+        name = args[0]
+        if name in COMMANDS or name.startswith("-") or ctx.resilient_parsing:
+            return super().resolve_command(ctx, args)
+        near = import_module("strandline.settings.setting").nearest(name, COMMANDS)
+        hint = f"; the nearest is {near!r}" if near else ", see strandline --help"
+        raise click.UsageError(f"No such command {name!r}{hint}")
+
     def invoke(self, ctx: click.Context) -> object:
         """Run a command."""
-        with _one_line(), _written():
+        failure = import_module("strandline.cli.failure")  # help of the list imports nothing
+        with _one_line(), _written(), failure.failures_in_a_line(debug=ctx.params["debug"]):
             return super().invoke(ctx)
 
 
@@ -118,10 +148,11 @@ def _drop_output() -> None:
         os.close(nowhere)
 
 
-@click.group(cls=_Lazy)
+@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="strandline")
-def main() -> None:
-    """Timeline service for tables in Apache Hudi's format."""
+@click.option("--debug", is_flag=True, help="Show the traceback of an error, too.")
+def main(debug: bool) -> None:
+    """Read, keep up and serve tables in Apache Hudi's format."""
 
 
 if __name__ == "__main__":

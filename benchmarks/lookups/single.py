@@ -24,7 +24,7 @@ from executor_proxy.exchange import Endpoint, Outgoing, Timeouts
 from executor_proxy.http import HttpSession
 from executor_proxy.worker_state import start_anew
 from fsview.model.file_system_view import LookupQuery
-from fsview.wire.param import WAIT_HEADER
+from fsview.wire.param import REQUEST_ID_HEADER, WAIT_HEADER
 from fsview.wire.routes import BY_NAME
 from strandline import TimelineService
 from strandline.settings.service import SERVICE_SETTINGS, TLS
@@ -86,6 +86,7 @@ class Lookups:
             "Accept-Encoding": "gzip",
             "Authorization": f"Bearer {self._token}",
             WAIT_HEADER: "2",
+            REQUEST_ID_HEADER: "0000000b-1",
         }
 
         def call() -> None:

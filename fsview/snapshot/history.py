@@ -107,7 +107,7 @@ class History:
         """
         newest = self.newest
         # As in Hudi's server, the hash doesn't matter then.
-        if newest.is_empty and last_instant in NO_INSTANT:
+        if last_instant in NO_INSTANT and newest.is_empty:
             return newest
         found = self._by_hash.get(timeline_hash)
         # Hudi's server compares the last instant, too.

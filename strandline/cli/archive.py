@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import Final
 
 import click
+import pyarrow as pa
 
-from strandline.cli.output import counted, errors_in_a_line, output_option, print_rows
+from strandline.cli.output import counted
+from strandline.cli.rows_output import print_rows
+from strandline.cli.table_command import TableSource, table_command
 from strandline.cli.writer_options import apply_options, writer_options
-from strandline.table_api.table import Table
 from strandline.table_services.archive.policy import KEEP_MAX, KEEP_MIN
-from strandline.write.client import WriteClient
-from strandline.write.engine.local import LocalEngine
 from timeline.instant import Instant
 
-_COLUMNS: Final = ("instant", "action", "completed")
+_SCHEMA: Final = pa.schema(
+    [("instant", pa.string()), ("action", pa.string()), ("completed", pa.string())]
+)
 
 
 @click.command()
-@click.argument("table", type=click.Path())
+@table_command
 @click.option(
     "--keep-min",
     type=int,
@@ -37,38 +39,36 @@ _COLUMNS: Final = ("instant", "action", "completed")
     "Archive them; otherwise only show what would be archived.",
     "its lock or its cleaner. Repeatable.",
 )
-@output_option
 def archive(
-    table: str,
+    source: TableSource,
+    output: str,
     keep_min: int | None,
     keep_max: int | None,
     apply: bool,
     options: tuple[str, ...],
-    output: str,
 ) -> None:
     """Show which instants of a table an archival would move, or move them.
 
-    TABLE is the base path, a path or a URL. Nothing is changed without --apply. Instants stay that
-    a pending instant, a savepoint, a reader's lease, the last clean or a compaction still needs.
-    Other writers of the table need a lock, whose options --option passes.
+    TABLE is the base path, a path or a URL, or a name. Nothing is changed without --apply. Instants
+    stay that a pending instant, a savepoint, a reader's lease, the last clean or a compaction
+    still needs. Other writers of the table need a lock, whose options --option passes.
     """
-    with errors_in_a_line():
-        own = KEEP_MIN.name, KEEP_MAX.name
-        parsed = writer_options(options, apply=apply, own=own, flags="--keep-min and --keep-max")
-        if not apply:
-            _print(Table(table).archivable(keep_min, keep_max), output, "would be archived")
-            return
-        numbers = {KEEP_MIN.name: keep_min, KEEP_MAX.name: keep_max}
-        given = {name: str(value) for name, value in numbers.items() if value is not None}
-        with WriteClient(LocalEngine(), table, {**given, **parsed}) as client:
-            done = client.archive()
+    own = KEEP_MIN.name, KEEP_MAX.name
+    parsed = writer_options(options, apply=apply, own=own, flags="--keep-min and --keep-max")
+    if not apply:
+        _print(source.open().archivable(keep_min, keep_max), output, "would be archived")
+        return
+    numbers = {KEEP_MIN.name: keep_min, KEEP_MAX.name: keep_max}
+    given = {name: str(value) for name, value in numbers.items() if value is not None}
+    with source.writer({**given, **parsed}) as client:
+        done = client.archive()
     _print(() if done is None else done.instants, output, "were archived")
 
 
 def _print(instants: Iterable[Instant], output: str, what: str) -> None:
-    rows: list[Mapping[str, Any]] = [
+    rows = [
         {"instant": i.requested_time, "action": i.action, "completed": i.completion_time}
         for i in instants
     ]
-    print_rows(rows, _COLUMNS, output, {}, "instants")
+    print_rows(pa.Table.from_pylist(rows, _SCHEMA), output, name="instants")
     click.echo(f"{counted(len(rows), 'instant')} {what}", err=True)

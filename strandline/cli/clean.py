@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import click
 
-from strandline.cli.output import counted, errors_in_a_line, output_option, print_rows
+from strandline.cli.output import counted
+from strandline.cli.rows_output import print_row, print_rows
+from strandline.cli.table_command import TableSource, table_command
 from strandline.cli.writer_options import apply_options, writer_options
 from strandline.server.log_format import escaped
-from strandline.table_api.table import Table
 from strandline.table_services.clean.execution import CleanResult
 from strandline.table_services.clean.policy import (
     MAX_COMMITS,
@@ -22,9 +23,6 @@ from strandline.table_services.clean.policy import (
     POLICY,
     RETENTION_OF,
 )
-from strandline.table_services.clean.preview import CLEANABLE_SCHEMA
-from strandline.write.client import WriteClient
-from strandline.write.engine.local import LocalEngine
 
 if TYPE_CHECKING:
     from click._termui_impl import ProgressBar
@@ -97,56 +95,53 @@ RETAIN_OPTION = click.option(
 
 
 @click.command()
-@click.argument("table", type=click.Path())
+@table_command
 @POLICY_OPTION
 @RETAIN_OPTION
 @apply_options("Delete them; otherwise only show what would be deleted.", "its lock. Repeatable.")
-@output_option
 def clean(
-    table: str,
+    source: TableSource,
+    output: str,
     policy: str,
     retain: int | None,
     apply: bool,
     options: tuple[str, ...],
-    output: str,
 ) -> None:
     """Show what a clean of a table would delete, or delete it.
 
-    TABLE is the base path, a path or a URL. Nothing is changed without --apply. With it, cleans
-    that crashed are finished first, and failed writes are rolled back if that is left to cleans.
-    Other writers of the table need a lock, whose options --option passes.
+    TABLE is the base path, a path or a URL, or a name. Nothing is changed without --apply. With it,
+    cleans that crashed are finished first, and failed writes are rolled back if that is left to
+    cleans. Other writers of the table need a lock, whose options --option passes.
     """
-    with errors_in_a_line():
-        own = [POLICY.name, *(each.name for each in RETENTION_OF.values())]
-        parsed = writer_options(options, apply=apply, own=own, flags="--policy and --retain")
-        if apply:
-            _apply(table, policy, retain, parsed, output)
-            return
-        found = Table(table).cleanable(policy, retain)
-    rows = found.files.to_pylist()
+    own = [POLICY.name, *(each.name for each in RETENTION_OF.values())]
+    parsed = writer_options(options, apply=apply, own=own, flags="--policy and --retain")
+    if apply:
+        _apply(source, policy, retain, parsed, output)
+        return
+    found = source.open().cleanable(policy, retain)
     head = {"policy": found.policy, "earliest": found.earliest}
-    print_rows(rows, CLEANABLE_SCHEMA.names, output, head, "files")
-    total = f"{counted(len(rows), 'file')}, {found.bytes} bytes, would be deleted"
+    count = print_rows(found.files, output, name="files", head=head)
+    total = f"{counted(count, 'file')}, {found.bytes} bytes, would be deleted"
     kept = f"; retained from {found.earliest} on" if found.earliest else ""
     click.echo(f"{total} by {found.policy}{kept}", err=True)
 
 
 def _apply(
-    table: str, policy: str, retain: int | None, options: dict[str, str], output: str
+    source: TableSource, policy: str, retain: int | None, options: dict[str, str], output: str
 ) -> None:
     # What was shown is deleted, even if no write has completed since the last clean.
     given = {MAX_COMMITS.name: "0", POLICY.name: policy, **options}
     if retain is not None:
         given[RETENTION_OF[policy].name] = str(retain)
     progress = DeletionProgress(sys.stderr)
-    with progress, WriteClient(LocalEngine(), table, given) as client:
+    with progress, source.writer(given) as client:
         done = client.clean(progress=progress)
     row: dict[str, Any] = asdict(done or CleanResult("", 0, 0, "", 0.0))
     row["instant"] = row["instant"] or None
     if output == "table":
         click.echo("nothing was deleted" if done is None else _in_words(done))
     else:
-        print_rows([row], list(row), "jsonl", {}, "")
+        print_row(row, output)
 
 
 def _in_words(done: CleanResult) -> str:
@@ -156,12 +151,11 @@ def _in_words(done: CleanResult) -> str:
 
 
 @click.command()
-@click.argument("table", type=click.Path())
+@table_command
 @click.argument("file", type=click.Path())
 @POLICY_OPTION
 @RETAIN_OPTION
-@output_option
-def why(table: str, file: str, policy: str, retain: int | None, output: str) -> None:
+def why(source: TableSource, output: str, file: str, policy: str, retain: int | None) -> None:
     """Show why a file of a table is still there, or gone.
 
     TABLE is the base path, FILE the path of a base or log file below it, or with it: day=1/NAME or
@@ -169,15 +163,13 @@ def why(table: str, file: str, policy: str, retain: int | None, output: str) -> 
     keeps it is named, or the clean that has deleted it. That the table never had the file is an
     error, with exit code 2.
     """
-    with errors_in_a_line():
-        found = Table(table).why(_below(table, file), policy, retain)
+    found = source.open().why(_below(source.path, file), policy, retain)
     if output == "table":
         state = "would be deleted" if found.goes else "stays"
         state = state if found.is_there else "deleted"
         click.echo(f"{state}: {escaped(found.reason)}")
     else:
-        row = asdict(found)
-        print_rows([row], list(row), "jsonl", {}, "")
+        print_row(asdict(found), output)
 
 
 def _below(table: str, file: str) -> str:

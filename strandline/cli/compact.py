@@ -7,18 +7,17 @@ from typing import Any
 
 import click
 
-from strandline.cli.output import counted, errors_in_a_line, output_option, print_rows
+from strandline.cli.output import counted
+from strandline.cli.rows_output import print_row, print_rows
+from strandline.cli.table_command import TableSource, table_command
 from strandline.cli.writer_options import apply_options, writer_options
-from strandline.table_api.table import Table
-from strandline.table_services.compact.planner import COMPACTABLE_SCHEMA, CompactionResult
+from strandline.table_services.compact.planner import CompactionResult
 from strandline.table_services.compact.policy import STRATEGY
-from strandline.write.client import WriteClient
-from strandline.write.engine.local import LocalEngine
 from timeline.errors import ConfigError
 
 
 @click.command()
-@click.argument("table", type=click.Path())
+@table_command
 @click.option(
     "--strategy",
     metavar="NAMES",
@@ -29,39 +28,37 @@ from timeline.errors import ConfigError
     "--plan", is_flag=True, help="With --apply: only plan a compaction, for a later call or Hudi."
 )
 @apply_options("Compact them. Else only what would be taken is shown.", "its lock. Repeatable.")
-@output_option
 def compact(
-    table: str,
+    source: TableSource,
+    output: str,
     strategy: str | None,
     plan: bool,
     apply: bool,
     options: tuple[str, ...],
-    output: str,
 ) -> None:
     """Show which file groups of a table a compaction would take, or compact them.
 
-    TABLE is the base path, a path or a URL. Nothing is changed without --apply. With it, planned
-    compactions are executed first, Hudi's, too; those that died are undone and executed again.
-    Other writers of the table need a lock, whose options --option passes.
+    TABLE is the base path, a path or a URL, or a name. Nothing is changed without --apply. With it,
+    planned compactions are executed first, Hudi's, too; those that died are undone and executed
+    again. Other writers of the table need a lock, whose options --option passes.
     """
-    with errors_in_a_line():
-        parsed = writer_options(options, apply=apply, own=[STRATEGY.name], flags="--strategy")
-        if plan and not apply:
-            raise ConfigError("--plan is given without --apply, which alone changes the table")
-        if not apply:
-            _show(table, strategy, output)
-            return
-        given = {} if strategy is None else {STRATEGY.name: strategy}
-        with WriteClient(LocalEngine(), table, {**given, **parsed}) as client:
-            if plan:
-                _planned(client.schedule_compaction(), output)
-            else:
-                _done(client.compact(), output)
+    parsed = writer_options(options, apply=apply, own=[STRATEGY.name], flags="--strategy")
+    if plan and not apply:
+        raise ConfigError("--plan is given without --apply, which alone changes the table")
+    if not apply:
+        _show(source, strategy, output)
+        return
+    given = {} if strategy is None else {STRATEGY.name: strategy}
+    with source.writer({**given, **parsed}) as client:
+        if plan:
+            _planned(client.schedule_compaction(), output)
+        else:
+            _done(client.compact(), output)
 
 
-def _show(table: str, strategy: str | None, output: str) -> None:
-    found = Table(table).compactable(strategy)
-    print_rows(found.to_pylist(), COMPACTABLE_SCHEMA.names, output, {}, "file_groups")
+def _show(source: TableSource, strategy: str | None, output: str) -> None:
+    found = source.open().compactable(strategy)
+    print_rows(found, output, name="file_groups")
     size = sum(found.column("bytes").to_pylist())
     groups = counted(found.num_rows, "file group")
     click.echo(f"{groups} with {size} bytes of logs would be compacted", err=True)
@@ -71,7 +68,7 @@ def _planned(instant: str | None, output: str) -> None:
     if output == "table":
         click.echo("nothing was planned" if instant is None else f"planned {instant}")
     else:
-        print_rows([{"instant": instant}], ["instant"], "jsonl", {}, "")
+        print_row({"instant": instant}, output)
 
 
 def _done(done: CompactionResult | None, output: str) -> None:
@@ -79,7 +76,7 @@ def _done(done: CompactionResult | None, output: str) -> None:
     del row["storage_calls"]
     row["instant"] = row["instant"] or None
     if output != "table":
-        print_rows([row], list(row), "jsonl", {}, "")
+        print_row(row, output)
     elif done is None:
         click.echo("nothing was compacted")
     else:

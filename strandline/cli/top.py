@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import click
 
-from strandline.cli.output import as_json, errors_in_a_line
+from strandline.cli.output import as_json
 from strandline.client import RestClient
 from strandline.server.http.authorization import read_token_file
 from strandline.server.log_format import escaped
@@ -376,18 +376,15 @@ def top(
     URL is the address of a service, such as http://127.0.0.1:26754; in a fleet the figures are of
     all its servers. Rates and latencies are of the time between two readings.
     """
-    with errors_in_a_line():
-        token = read_token_file(token_file)[0] if token_file else None
-        client = RestClient(url.rstrip("/"), token, ca_file=ca)
-        try:
-            for shown, trouble in watched(
-                client.get, SystemClock(), threading.Event().wait, interval
-            ):
-                _print(url, shown, trouble, output)
-                if once:
-                    return
-        except KeyboardInterrupt:
-            return
+    token = read_token_file(token_file)[0] if token_file else None
+    client = RestClient(url.rstrip("/"), token, ca_file=ca)
+    try:
+        for shown, trouble in watched(client.get, SystemClock(), threading.Event().wait, interval):
+            _print(url, shown, trouble, output)
+            if once:
+                return
+    except KeyboardInterrupt:
+        return
 
 
 def _print(url: str, shown: Mapping[str, Any], trouble: str, output: str) -> None:

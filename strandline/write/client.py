@@ -170,6 +170,11 @@ class WriteClient:
         self._is_closed = False
         self._warnings = option_warnings(settings)
 
+    def __repr__(self) -> str:
+        context = self._context
+        state = "closed" if self._is_closed else f"service={context.embedded}"
+        return f"WriteClient({context.storage.base_path!r}, {state})"
+
     def upsert(
         self, data: object, *, extra_metadata: Mapping[str, str] | None = None
     ) -> WriteResult:

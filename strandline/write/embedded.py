@@ -83,6 +83,16 @@ class EmbeddedService:
         self._service: SharedService | None = None
         self._view: FileSystemView | None = None
 
+    def __str__(self) -> str:
+        """Return the service's address, or why there is none."""
+        if self._service is not None:
+            return self._service.url if self._service.is_running else "ended"
+        if self._has_failed:
+            return "failed to start"
+        if not self._settings.get(config.EMBED):
+            return "off"
+        return "not started" if self._start is None else "starting"
+
     @property
     def service(self) -> SharedService | None:
         """The service, started on first use; ``None`` if it is disabled or can't be started.

@@ -91,6 +91,22 @@ class WriteResult:
     conflicts: tuple[Conflict, ...] = ()
     warnings: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        rows = f"{self.rows_inserted} inserted, {self.rows_updated} updated"
+        wrote = f"{self.files} files of {self.bytes_written} bytes"
+        counts = {
+            "fallbacks": len(self.fallbacks) + len(self.marker_fallbacks),
+            "rolled back": len(self.rolled_back),
+            "conflicts": len(self.conflicts),
+            "warnings": len(self.warnings),
+        }
+        notes = "".join(f", {name}: {count}" for name, count in counts.items() if count)
+        took = f"{sum(self.seconds.values()):.1f} s by {self.written_by}"
+        return (
+            f"WriteResult({self.instant} {self.operation}: {rows}, {self.rows_deleted} deleted,"
+            f" {wrote}, {took}{notes})"
+        )
+
 
 MANY_INSTANTS: Final = 1000
 """A longer active timeline causes a warning; Hudi's writers keep 20 to 30 commits by default."""

@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.lookups.fresh import cpu_of, first_look_ups
 from benchmarks.lookups.jobs import ALONE, FILES, LISTING, in_this_worker, jobs
 from benchmarks.lookups.single import FILES as OF_PARTITION
 from benchmarks.lookups.single import Lookups, in_pairs, location_of
 from benchmarks.object_store.slow_store import SCHEME
 from benchmarks.results.ratios import Bound, Ratio, table
 from benchmarks.servers.big_table import BigTable, Shape
+from fsview.wire.param import REQUEST_ID_HEADER
 from tests.executor_proxy.scripted_server import Reply, ScriptedServer
 
 pytestmark = pytest.mark.property
@@ -31,6 +33,9 @@ def test_the_bare_call_sends_the_proxys_request(big: BigTable) -> None:
         lookups.bare(OF_PARTITION, big.partitions[0])()
     proxy, bare = server.requests
     assert (bare.method, bare.path, bare.params) == (proxy.method, proxy.path, proxy.params)
+    # Each request has an id of its own.
+    first, second = (each.headers.pop(REQUEST_ID_HEADER.lower()) for each in (bare, proxy))
+    assert first != second
     assert bare.headers == proxy.headers
 
 
@@ -53,6 +58,13 @@ def test_a_worker_lists_the_timeline_once_and_each_partition_once(big: BigTable)
         == 2
     )
     assert [found.source for found in report.lookups] == ["local"] * 4
+
+
+def test_a_fresh_worker_answers_before_it_is_measured(tmp_path: Path) -> None:
+    through, listing = first_look_ups(tmp_path, rounds=1)
+    assert all(0 < value < 60 for value in (*through.values, *listing.values))
+    with pytest.raises(RuntimeError, match="status 1"):
+        cpu_of("raise ValueError")
 
 
 def test_a_job_is_measured_on_both_kinds_of_storage(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from __future__ import annotations
 import re
 import secrets
 import threading
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import count
@@ -160,6 +160,7 @@ def accepted_of(fields: Fields) -> Accepted:
 
 REQUEST_ID: Final = REQUEST_ID_HEADER.lower().encode()
 _SUCCESS_ID: Final = b"%b%b: " % (SUCCESS, REQUEST_ID)
+_LAST_DIGITS: Final = tuple(b"%02x" % number for number in range(256))
 _SANE_ID: Final = re.compile(rb"[A-Za-z0-9._~:/+=@-]{1,128}")
 
 
@@ -167,23 +168,27 @@ class RequestIds:
     """Gives each request an id: that of its client, or one that no other request has."""
 
     def __init__(self) -> None:
-        self._prefix = secrets.token_hex(4).encode() + b"-"
-        self._numbers = count(1)
-        self._begun = _SUCCESS_ID + self._prefix
+        self._new = _new_ids(secrets.token_hex(4).encode("ascii"))
 
     def of(self, fields: Fields) -> bytes:
         """Return the id of a request with these fields; a second call may return another."""
         given = fields.get(REQUEST_ID)
         if given is not None and _SANE_ID.fullmatch(given):
             return given
-        return b"%b%x" % (self._prefix, next(self._numbers))
+        return next(self._new)
 
     def head_of(self, fields: Fields) -> bytes:
         """Return the first lines of a success: with the id ``of`` the request, for ready bytes."""
-        given = fields.get(REQUEST_ID)
-        if given is not None and _SANE_ID.fullmatch(given):
-            return b"%b%b\r\n" % (_SUCCESS_ID, given)
-        return b"%b%x\r\n" % (self._begun, next(self._numbers))
+        return _SUCCESS_ID + self.of(fields) + b"\r\n"
+
+
+def _new_ids(prefix: bytes) -> Iterator[bytes]:
+    """Yield ids with a prefix that no other service has."""
+    for number in count(1):
+        # Formatted once for many requests, as it takes as long as the other steps of an id.
+        begun = b"%b-%x" % (prefix, number)
+        for digits in _LAST_DIGITS:
+            yield begun + digits
 
 
 @dataclass(frozen=True, slots=True)

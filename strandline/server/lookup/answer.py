@@ -212,6 +212,7 @@ class Question(NamedTuple):
         route: The route.
         base_path: The table's base path in the client's spelling.
         arguments: Of the view's method.
+        partition: Which it is about, without a slash at the end; empty if it is of none.
         pin: Last instant and hash of the client's timeline; ``None``: it names none.
         wants_held: Whether the newest snapshot that is held will do.
         accepted: The forms that the client accepts.
@@ -222,6 +223,7 @@ class Question(NamedTuple):
     route: Route
     base_path: str
     arguments: Mapping[str, Any]
+    partition: str
     pin: tuple[str, str] | None
     wants_held: bool
     accepted: Accepted
@@ -246,10 +248,12 @@ class Question(NamedTuple):
         pin = None
         if TIMELINE_HASH in params:
             pin = params.get(LAST_INSTANT, NO_INSTANT), params[TIMELINE_HASH]
+        arguments = route.arguments(params)
         return cls(
             route,
             base_path,
-            route.arguments(params),
+            arguments,
+            arguments.get(PARTITION.argument, "").removesuffix("/"),
             pin,
             not route.synced or params.get(REFRESH_OFF, "").lower() == "true",
             accepted,
@@ -257,12 +261,6 @@ class Question(NamedTuple):
             # As text, which hashes and compares faster than the arguments.
             (route.name, accepted, base_path, *[params.get(param.name) for param in route.params]),
         )
-
-    @property
-    def partition(self) -> str:
-        """The partition that it is about, without a slash at the end; empty if it is of none."""
-        partition: str = self.arguments.get(PARTITION.argument, "")
-        return partition.removesuffix("/")
 
 
 class Answers:
@@ -509,8 +507,11 @@ def _version(snapshot: Snapshot, question: Question) -> PartitionVersion | None:
     A version with files of unknown size doesn't: its answers may come from a newer snapshot, or be
     refused.
     """
-    version = snapshot.files.versions.get(question.partition)
-    return None if version is None or version.has_ghosts else version
+    try:
+        version = snapshot.files.versions[question.partition]
+    except KeyError:
+        return None
+    return None if version.has_ghosts else version
 
 
 def as_of(snapshot: Snapshot) -> dict[str, str]:

@@ -9,6 +9,7 @@ from sys import getsizeof
 import pytest
 
 from fsview.local_view import LocalView
+from fsview.model.file_system_view import LookupQuery
 from fsview.record.shared import kept_in
 from fsview.state.partitions import MOST_MISSING, MOST_MISSING_BYTES
 from fsview.table_view import TableView
@@ -81,6 +82,28 @@ def test_a_batch_of_very_many_paths_that_are_nothing_lists_each_once_and_syncs_o
     assert [count["list", "sync"] for count in calls[1:]] == [1, 2]
     assert held_missing(view) == MOST_MISSING
     assert view.status()["partitions_loaded"] == 0
+
+
+@pytest.mark.property
+def test_a_look_up_of_very_many_paths_that_are_nothing_syncs_once() -> None:
+    table = small_table()
+    archived(table)  # so that nothing is read from commits
+    view = TableView(table.storage)
+    view.newest()
+    names = tuple(invented(0, MOST_MISSING + 3000))
+    queries = [
+        LookupQuery("latest_base_files", ("a", *names)),
+        LookupQuery("latest_file_slices", names),
+    ]
+    (files, *missing), slices = LocalView.newest(view).look_up(queries)
+    assert [file.file_id for file in files] == [
+        f.file_id for f in LocalView.newest(view).latest_base_files("a")
+    ]
+    assert {*missing, *slices} == {()}
+    assert len(missing) == len(slices) == len(names)
+    calls = table.storage.calls.snapshot()
+    assert (calls["list", "lookup"], calls["list", "sync"]) == (len(names) + 1, 1)
+    assert view.status()["partitions_loaded"] == 1
 
 
 @pytest.mark.property

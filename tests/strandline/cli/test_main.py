@@ -63,7 +63,12 @@ def test_paths_of_tables_are_completed(monkeypatch, command):
 def test_a_command_that_does_not_exist_is_refused_in_one_line():
     done = CliRunner().invoke(main, ["cleen"])
     assert done.exit_code == 2
-    assert done.stderr.splitlines()[-1].startswith("Error: No such command 'cleen'")
+    assert done.stderr == "Error: No such command 'cleen'; the nearest is 'clean'\n"
+    far = CliRunner().invoke(main, ["zzzzzz"])
+    assert far.stderr == "Error: No such command 'zzzzzz', see strandline --help\n"
+    option = CliRunner().invoke(main, ["pins", "--ouput", "csv", "/t"])
+    assert option.exit_code == 2
+    assert "'--output'" in option.stderr
 
 
 @pytest.mark.property
