@@ -147,16 +147,17 @@ def flights(path: Path | None = None) -> pd.DataFrame:
     return _typed(rows)
 
 
-def batches(rows: pd.DataFrame, days: int) -> Iterator[Batch]:
-    """Yield the batches of the first ``days`` days.
+def batches(rows: pd.DataFrame, days: int, *, first: int = 1) -> Iterator[Batch]:
+    """Yield the batches up to a day, in order.
 
     Args:
         rows: As ``flights`` returns them.
-        days: 1 to ``DAYS``.
+        days: Number of the last day, 1 to ``DAYS``.
+        first: Number of the first one.
     """
     by_day = dict(tuple(rows.groupby("dt", sort=False)))
     nothing = rows.iloc[:0]
-    for number in range(1, days + 1):
+    for number in range(first, days + 1):
         day = FIRST_DAY + timedelta(days=number - 1)
         today, yesterday, before = (
             by_day.get((day - timedelta(days=ago)).isoformat(), nothing) for ago in range(3)
@@ -165,6 +166,24 @@ def batches(rows: pd.DataFrame, days: int) -> Iterator[Batch]:
         parts = [_typed(part.assign(**sent)) for part in (_scheduled(today), _outcomes(yesterday))]
         cancelled = _outcomes(before[before["dep_time"].isna()]).assign(**sent)
         yield Batch(number, day, pd.concat(parts, ignore_index=True), _typed(cancelled))
+
+
+def after(rows: pd.DataFrame, number: int) -> pd.DataFrame:
+    """Return the rows after a batch, as applying all batches up to it leaves them.
+
+    Args:
+        rows: As ``flights`` returns them.
+        number: The batch's, 1 to ``DAYS``.
+    """
+    today = FIRST_DAY + timedelta(days=number - 1)
+    before, last, flown = today - timedelta(days=1), today.isoformat(), rows["dep_time"].notna()
+    settled = rows[(rows["dt"] < before.isoformat()) & flown]
+    parts = [_outcomes(settled), _outcomes(rows[rows["dt"] == before.isoformat()])]
+    # Outcomes are sent in the night after the day.
+    sent = [pd.to_datetime(part["dt"], utc=True) + pd.Timedelta(days=1) for part in parts]
+    parts = [part.assign(ts=at) for part, at in zip(parts, sent, strict=True)]
+    parts.append(_scheduled(rows[rows["dt"] == last]).assign(ts=pd.Timestamp(today, tz="UTC")))
+    return pd.concat(list(map(_typed, parts)), ignore_index=True)
 
 
 def arrow(rows: pd.DataFrame) -> pa.Table:

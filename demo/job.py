@@ -6,14 +6,13 @@ whatever was half written.
 
 On stdout it prints one line of JSON per event (``demo.record``); logs go to stderr.
 
-    python -m demo.job --feed FOLDER --table FOLDER --days 28 [--no-service] [--die-on DAY]
+    python -m demo.job --feed FOLDER --table URL --days 28 [--no-service] [--die-on DAY]
         [--kill-service ONCE,FIRST-LAST]
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
 import signal
@@ -30,14 +29,11 @@ from typing import TYPE_CHECKING, Any, Final
 from demo import readers
 from demo.feed import FIRST_DAY, KEY, Landing
 from demo.kill import LookupHook, ServiceKiller
-from demo.lake import TableAddress
 from demo.progress import STEPS, Step, last_step, note
 from demo.record import COPY_ON_WRITE, MERGE_ON_READ, TABLE_TYPES, BatchRecord, ServiceKill, line
 from demo.spark import start_session
 from strandline import WriteClient
 from strandline.write.result import WriteResult
-from timeline.storage.base import Storage
-from timeline.storage.fsspec_storage import FsspecStorage
 from timeline.storage.local import LocalStorage
 
 if TYPE_CHECKING:
@@ -61,8 +57,8 @@ class Doom:
     near: bool = False
 
 
-class _Fatal(Storage):
-    """A mix-in before a storage's class: kills the process that is about to complete a commit.
+class FatalStorage(LocalStorage):
+    """A storage that kills the process that is about to complete a commit when ``doom`` is near.
 
     The data files are written by then, the commit isn't: the worst moment. Pickled, the storage
     becomes a plain one, so executors are safe.
@@ -70,29 +66,17 @@ class _Fatal(Storage):
 
     doom: Doom
 
+    @classmethod
+    def of(cls, base_path: str, doom: Doom) -> FatalStorage:
+        """Return the storage of a table."""
+        storage = cls(base_path)
+        storage.doom = doom
+        return storage
+
     def create(self, path: str, data: bytes = b"") -> None:
         if self.doom.near and path.endswith((".commit", ".deltacommit")):
             os.kill(os.getpid(), signal.SIGKILL)
-        super().create(path, data)  # type: ignore[safe-super]
-
-
-class _FatalLocal(_Fatal, LocalStorage):
-    pass
-
-
-class _FatalFsspec(_Fatal, FsspecStorage):
-    pass
-
-
-def fatal_storage(address: TableAddress, doom: Doom) -> Storage:
-    """Return the storage of a table, which kills this process at a commit when ``doom`` is near."""
-    storage: _FatalLocal | _FatalFsspec
-    if address.base_path.startswith("s3:"):
-        storage = _FatalFsspec(address.base_path, address.storage_options)
-    else:
-        storage = _FatalLocal(address.base_path)
-    storage.doom = doom
-    return storage
+        super().create(path, data)
 
 
 def options(
@@ -152,14 +136,12 @@ class Job:
         spark: Reads the batches and runs the write client's tasks.
         client: Writes the table.
         landing: The batches' files.
-        doom: Makes the client's storage kill the process.
         killer: Kills the service in some batches, or ``None``.
     """
 
     spark: SparkSession
     client: WriteClient
     landing: Landing
-    doom: Doom
     killer: ServiceKiller | None = None
     _service: TimelineService | None = None
     _service_calls: ServiceCalls = field(default_factory=lambda: ServiceCalls())
@@ -252,24 +234,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if args.kill_service and not args.service:
         parser.error("--kill-service needs the service, which --no-service turns off")
     if args.tied:
-        threading.Thread(target=_die_with_parent, daemon=True).start()
-    table, doom = TableAddress(args.table, args.storage_options), Doom()
+        threading.Thread(target=die_with_parent, daemon=True).start()
+    doom = Doom()
     spark = start_session("strandline-demo", args.master)
-    storage = fatal_storage(table, doom) if args.die_on else None
+    storage = FatalStorage.of(args.table, doom) if args.die_on else None
     settings = options(args.table_version, service=args.service, table_type=args.table_type)
-    done = last_step(table.base_path, table.storage_options)
+    done = last_step(args.table)
     killer = ServiceKiller(args.kill_service) if args.kill_service else None
-    engine = _engine(spark, killer)
-    with WriteClient(
-        engine, table.base_path, settings, storage=storage, storage_options=table.storage_options
-    ) as client:
-        job = Job(spark, client, Landing(args.feed), doom, killer)
-        _emit("started", platform=_platform(spark), after=list(done))
+    with WriteClient(_engine(spark, killer), args.table, settings, storage=storage) as client:
+        job = Job(spark, client, Landing(args.feed), killer)
+        emit("started", platform=platform_text(spark), after=list(done))
         for number, steps in steps_left(job.landing, args.days, done):
             doom.near = number == args.die_on
-            _emit("batch", **job.run_batch(number, steps).as_json())
-        where = readers.location(table, client.service)
-        _emit("readers", **asdict(readers.read(spark, where, partitions(args.days))))
+            emit("batch", **job.run_batch(number, steps).as_json())
+        where = readers.location(args.table, client.service)
+        emit("readers", **asdict(readers.read(spark, where, partitions(args.days))))
     spark.stop()
     return 0
 
@@ -290,9 +269,6 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m demo.job", description=__doc__.split("\n")[0])
     parser.add_argument("--feed", type=Path, required=True, help="folder of the batches")
     parser.add_argument("--table", required=True, help="the table's base path, or its URL")
-    parser.add_argument(
-        "--storage-options", type=json.loads, default={}, help="options of fsspec, as JSON"
-    )
     parser.add_argument("--days", type=int, default=28, help="number of the last batch")
     parser.add_argument("--table-version", type=int, default=9, help="of a new table: 6, 8 or 9")
     parser.add_argument("--table-type", choices=TABLE_TYPES, default=COPY_ON_WRITE)
@@ -318,7 +294,7 @@ def _service_kill(text: str) -> ServiceKill:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     """Wait until stdin closes, which means that the parent has ended, and kill the group."""
     # Not through sys.stdin: at a normal end the interpreter would wait for its lock.
     while os.read(0, 1024):
@@ -328,7 +304,8 @@ def _die_with_parent() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _platform(spark: SparkSession) -> str:
+def platform_text(spark: SparkSession) -> str:
+    """Return versions and cores, for people."""
     java = spark.sparkContext._jvm.System.getProperty("java.version")
     master = spark.sparkContext.master
     return (
@@ -337,7 +314,8 @@ def _platform(spark: SparkSession) -> str:
     )
 
 
-def _emit(event: str, **values: Any) -> None:
+def emit(event: str, **values: Any) -> None:
+    """Print an event for the parent."""
     print(line(event, values), flush=True)
 
 

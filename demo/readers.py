@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
-from demo.lake import TableAddress
 from demo.record import ReaderRecord
 from executor_proxy.report import LookupReport
 from executor_proxy.view_location import ViewLocation
@@ -29,20 +28,19 @@ if TYPE_CHECKING:
 TASKS: Final = 8
 
 
-def location(address: TableAddress, service: TimelineService | None) -> ViewLocation:
+def location(base_path: str, service: TimelineService | None) -> ViewLocation:
     """Return where tasks ask about a table at its newest instant.
 
     Args:
-        address: The table.
+        base_path: The table's.
         service: Answers them; ``None``: they list storage.
     """
-    storage = open_storage(address.base_path, address.storage_options)
-    newest = LocalView.newest(TableView(storage)).timeline
+    newest = LocalView.newest(TableView(open_storage(base_path))).timeline
     return ViewLocation(
-        address.base_path,
+        base_path,
         () if service is None else (service.url,),
         None if service is None else service.token,
-        address.storage_options,
+        {},
         newest.last_time,
         newest.hash,
     )

@@ -13,13 +13,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from demo.lake import TableAddress
 from demo.record import BatchRecord, ReaderRecord, RunRecord, ServiceKill
 
 _ROOT: Final = Path(__file__).resolve().parents[1]
@@ -37,7 +36,7 @@ class Plan:
 
     Attributes:
         feed: The folder of the batches.
-        table: How the job reaches the table.
+        table: The table's base path.
         log: The file for the job's stderr.
         days: Number of the last batch.
         table_version: The table's version.
@@ -51,7 +50,7 @@ class Plan:
     """
 
     feed: Path
-    table: TableAddress
+    table: str
     log: Path
     days: int
     table_version: int
@@ -66,8 +65,7 @@ class Plan:
     def command(self, *, deadly: bool) -> list[str]:
         """Return the job's command line."""
         words = [sys.executable, "-m", self.module, "--tied", "--master", self.master]
-        words += ["--feed", str(self.feed), "--table", self.table.base_path]
-        words += ["--storage-options", json.dumps(dict(self.table.storage_options))]
+        words += ["--feed", str(self.feed), "--table", self.table]
         words += ["--days", str(self.days)]
         words += ["--table-version", str(self.table_version), "--table-type", self.table_type]
         words += [] if self.service else ["--no-service"]
@@ -95,16 +93,17 @@ def run(
     platform = ""
     readers = None
     for deadly in (True, False) if plan.die_on else (False,):
-        with _started(plan, deadly=deadly) as job:
-            for event in _events(job):
-                if event["event"] == "batch":
-                    batches.append(BatchRecord.from_json(_values(event)))
+        wanted = -signal.SIGKILL if deadly else 0
+        command = plan.command(deadly=deadly)
+        with closing(events(command, plan.log, wanted=wanted, grace_s=plan.grace_s)) as told:
+            for event, values in told:
+                if event == "batch":
+                    batches.append(BatchRecord.from_json(values))
                     on_batch(batches[-1])
-                elif event["event"] == "readers":
-                    readers = ReaderRecord.from_json(_values(event))
+                elif event == "readers":
+                    readers = ReaderRecord.from_json(values)
                 else:
-                    platform = event["platform"]
-            _check_end(plan, job.wait(), deadly=deadly)
+                    platform = values["platform"]
         if deadly:
             on_death()
     seconds = time.perf_counter() - begin
@@ -112,27 +111,53 @@ def run(
     return RunRecord(plan.service, tuple(batches), plan.die_on, platform, seconds, kill, readers)
 
 
+def events(
+    command: Sequence[str], log: Path, *, wanted: int = 0, grace_s: float = 20.0
+) -> Generator[tuple[str, dict[str, Any]], None, None]:
+    """Run a job and yield the name and the values of each of its events, until it has ended.
+
+    Whoever stops earlier closes the iterator, which kills the job.
+
+    Args:
+        command: Its command line.
+        log: The file for its stderr.
+        wanted: How it should end.
+        grace_s: Seconds that its children get to end by themselves.
+
+    Raises:
+        JobFailedError: It ended otherwise.
+    """
+    with _started(command, log, grace_s) as job:
+        assert job.stdout is not None
+        for text in job.stdout:
+            # A line cut off by the kill is dropped.
+            if text.startswith('{"event":') and text.endswith("\n"):
+                values = json.loads(text)
+                yield values.pop("event"), values
+        _check_end(log, job.wait(), wanted)
+
+
 @contextmanager
-def _started(plan: Plan, *, deadly: bool) -> Iterator[subprocess.Popen[str]]:
-    """Run the job in a process group of its own, and leave no process of it behind."""
-    plan.log.parent.mkdir(parents=True, exist_ok=True)
+def _started(command: Sequence[str], log: Path, grace_s: float) -> Iterator[subprocess.Popen[str]]:
+    """Run a job in a process group of its own, and leave no process of it behind."""
+    log.parent.mkdir(parents=True, exist_ok=True)
     environment = dict(os.environ)
     # Executors import the packages from the same place as this process.
     paths = [str(_ROOT), environment.get("PYTHONPATH", "")]
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
-    with plan.log.open("ab") as log:
+    with log.open("ab") as file:
         job = subprocess.Popen(
-            plan.command(deadly=deadly),
+            command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=log,
+            stderr=file,
             text=True,
             env=environment,
             start_new_session=True,
         )
     try:
         yield job
-        _await_group(job.pid, plan.grace_s)
+        _await_group(job.pid, grace_s)
     finally:
         _kill_group(job.pid)
         # Closes the pipes and reaps the job, which would otherwise stay a zombie.
@@ -141,26 +166,12 @@ def _started(plan: Plan, *, deadly: bool) -> Iterator[subprocess.Popen[str]]:
         _await_group(job.pid, _DEATH_S)
 
 
-def _events(job: subprocess.Popen[str]) -> Iterator[Mapping[str, Any]]:
-    """Yield the job's events until its stdout ends; a line cut off by the kill is dropped."""
-    assert job.stdout is not None
-    for text in job.stdout:
-        if text.startswith('{"event":') and text.endswith("\n"):
-            yield json.loads(text)
-
-
-def _values(event: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: event[name] for name in event if name != "event"}
-
-
-def _check_end(plan: Plan, code: int, *, deadly: bool) -> None:
-    """Raise unless the job ended as expected."""
-    wanted = -signal.SIGKILL if deadly else 0
+def _check_end(log: Path, code: int, wanted: int) -> None:
+    """Raise unless a job ended as expected."""
     if code != wanted:
-        lines = plan.log.read_text("utf-8", "replace").splitlines()[-_LAST_LINES:]
+        lines = log.read_text("utf-8", "replace").splitlines()[-_LAST_LINES:]
         raise JobFailedError(
-            f"the job ended with {code}, not with {wanted}; the end of {plan.log}:\n"
-            + "\n".join(lines)
+            f"the job ended with {code}, not with {wanted}; the end of {log}:\n" + "\n".join(lines)
         )
 
 

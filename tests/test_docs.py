@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
+import json
 import pkgutil
 import re
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 import pytest
@@ -19,7 +24,8 @@ from strandline.__main__ import main
 from strandline.settings.command_line import FLAGS, SERVE_SETTINGS
 from strandline.settings.setting import Setting, SettingScope, declared
 from strandline.settings.sources import variable
-from tests.kit import reference
+from tests.kit import document_page, notebook, reference, site
+from tests.kit.servers.s3_server import s3_server
 from timeline import errors
 
 ROOT = Path(__file__).parents[1]
@@ -144,7 +150,7 @@ def test_architecture_names_only_what_is_there() -> None:
 
 DOCUMENTS = sorted(
     path.relative_to(ROOT)
-    for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/*.md"))
+    for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/*.md"))
 )
 
 
@@ -214,6 +220,95 @@ def test_examples_of_the_writing_guide_run(tmp_path: Path) -> None:
     assert len(blocks) >= 5
     code = "\n".join(blocks).replace("/lake/flights", str(tmp_path / "flights"))
     output_of(code + "\nassert offset == '1042'\n")
+
+
+FIRST = ROOT / "docs" / "tutorials" / "first-table.md"
+PAGES = sorted(
+    path
+    for folder in ("tutorials", "how-to", "explanation")
+    for path in (ROOT / "docs" / folder).glob("*.md")
+)
+PORTS = ("26754", "26755", "26756")
+
+
+def free_ports() -> list[str]:
+    """Return as many ports as pages use, which nobody listens on."""
+    with ExitStack() as stack:
+        taken = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in PORTS]
+        return [str(each.getsockname()[1]) for each in taken]
+
+
+def test_the_stream_of_the_tutorial_is_the_example() -> None:
+    page = text("docs/tutorials/stream.md")
+    shown = [each.code for each in document_page.blocks(page, on_spark=True)]
+    assert len(shown) == 3
+    example = text("examples/stream.py")
+    assert [
+        code for code in shown if code not in example and indent(code, "    ") not in example
+    ] == []
+
+
+def test_the_job_of_the_tutorial_has_the_seven_options() -> None:
+    (lines,) = re.findall(r"```properties\n(.*?)```", text("docs/drop-in.md"), re.S)
+    wanted = dict(line.split("=") for line in lines.splitlines())
+    (code,) = re.findall(r"```py\n(.*?)```", text("docs/tutorials/drop-in.md"), re.S)
+    (options,) = (
+        ast.literal_eval(each.value)
+        for each in ast.parse(code).body
+        if isinstance(each, ast.Assign) and isinstance(each.value, ast.Dict)
+    )
+    host = "hoodie.filesystem.view.remote.host"
+    assert len(wanted) == 7
+    assert wanted.items() <= {**options, host: wanted[host]}.items()
+
+
+@pytest.mark.property
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_code_of_a_page_runs(page: Path, tmp_path: Path) -> None:
+    """Beside the table that the first tutorial has written, and with its names."""
+    places = {"/tmp/": f"{tmp_path}/", **dict(zip(PORTS, free_ports(), strict=True))}
+    names: dict[str, Any] = {}
+    document = page.read_text("utf-8")
+    with ExitStack() as stack:
+        if "localhost:9000" in document:
+            server = stack.enter_context(s3_server())
+            server.storage_at("s3://lake/t")._fs.call_s3("create_bucket", Bucket="lake")
+            places["http://localhost:9000"] = server.endpoint
+        found = document_page.blocks(document, places)
+        if found and page != FIRST:
+            written = FIRST.read_text("utf-8").partition("\n## Read\n")[0]
+            names = document_page.run(document_page.blocks(written, places))
+        document_page.run(found, names, str(page.relative_to(ROOT)))
+
+
+def test_the_notebook_is_the_first_tutorial() -> None:
+    made = notebook.notebook(FIRST.read_text("utf-8"))
+    assert notebook.NOTEBOOK.read_text("utf-8") == made, "run: python -m tests.kit.notebook --write"
+
+
+@pytest.mark.property
+def test_the_notebooks_cells_run(tmp_path: Path) -> None:
+    cells = json.loads(notebook.NOTEBOOK.read_text("utf-8"))["cells"]
+    names: dict[str, Any] = {"__name__": "notebook"}
+    code = [cell for cell in cells if cell["cell_type"] == "code"]
+    assert len(code) >= 8
+    for cell in code:
+        assert cell["outputs"] == []
+        source = cell["source"].replace("/tmp/", f"{tmp_path}/")
+        exec(compile(source, cell["id"], "exec"), names)
+
+
+def test_what_a_page_of_the_site_loads_from_other_hosts_is_found() -> None:
+    page = """<a href="https://a.example/"><img src='//b.example/i.png'><link rel=stylesheet
+      href="https://c.example/s.css"><script src="_static/s.js"></script>
+      <style>@import "https://d.example/t.css";</style>"""
+    assert site.loads_elsewhere(page, ".html") == [
+        "//b.example/i.png",
+        "https://c.example/s.css",
+        "https://d.example/t.css",
+    ]
+    styles = "a { background: url(https://e.example/f.woff) } b { background: url(data:x) }"
+    assert site.loads_elsewhere(styles, ".css") == ["https://e.example/f.woff"]
 
 
 def test_the_writing_guide_says_which_errors_are_retryable() -> None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator
 from html import escape
-from pathlib import Path
-from typing import Final
 
 from demo.record import PHASES, RunRecord, megabytes, milliseconds, percentile
 from demo.report import svg
 from demo.report.page_lookups import BOTH, key, killed_section, lookup_section
+from demo.report.page_parts import WIDE, framed, life_section, proof_section
 from demo.report.report import CallRow, Report
 from demo.report.summaries import (
     killed_summary,
@@ -20,38 +19,30 @@ from demo.report.summaries import (
     summary,
 )
 
-_STYLE: Final = Path(__file__).with_name("page.css")
-
 
 def page(report: Report) -> str:
     """Return the page."""
-    return "".join(
-        [
-            '<!doctype html><html lang="en"><head><meta charset="utf-8">',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            "<title>Flights into a Hudi table</title>",
-            f"<style>{_STYLE.read_text('utf-8')}</style></head><body><main>",
-            *_head(report),
-            *_tiles(report),
-            *_calls(report),
-            *lookup_section(report),
-            *killed_section(report),
-            *_batches(report),
-            *_life(report),
-            '<div class="pair top">',
-            *_numbers(report),
-            *_proofs(report),
-            "</div>",
-            "</main></body></html>\n",
-        ]
-    )
+    parts = [
+        *_head(report),
+        *_tiles(report),
+        *_calls(report),
+        *lookup_section(report),
+        *killed_section(report),
+        *_batches(report),
+        *life_section(report.life),
+        '<div class="pair top">',
+        *_numbers(report),
+        *proof_section(report.proofs, report.groups),
+        "</div>",
+    ]
+    return framed("Flights into a Hudi table", parts)
 
 
 def _head(report: Report) -> Iterator[str]:
     yield "<h1>Flights into a Hudi table</h1>"
-    yield f"<p>{escape(summary(report))}. Table version {report.table_version}, copy-on-write; "
-    yield f"batch {report.on.killed_on} was killed before its commit in both runs, "
-    yield "rolled back and repeated.</p>"
+    yield f"<p>{escape(summary(report))}. Table version {report.table_version}, "
+    yield f"{report.table_type}; batch {report.on.killed_on} was killed before its commit in both "
+    yield "runs, rolled back and repeated.</p>"
     yield f"<p>{escape(saved_summary(report))}.</p>"
     if told := readers_summary(report):
         yield f"<p>{escape(told)}.</p>"
@@ -92,7 +83,7 @@ def _calls(report: Report) -> Iterator[str]:
     yield "the service, whose share has a column of its own. The calls of the killed process in "
     yield "its last batch aren't counted in either run.</p>"
     yield key([(f"--{name}", text) for name, text in BOTH])
-    yield '<div class="wide"><table><thead><tr><th>calls</th><th>for</th><th class="bars"></th>'
+    yield f'{WIDE}<table><thead><tr><th>calls</th><th>for</th><th class="bars"></th>'
     for name in ("service on", "of these the service", "service off"):
         yield f'<th class="number">{name}</th>'
     yield "</tr></thead><tbody>"
@@ -132,7 +123,8 @@ def _batches(report: Report) -> Iterator[str]:
 
 
 def _numbers(report: Report) -> Iterator[str]:
-    yield '<section class="card"><h2>In numbers</h2><div class="wide"><table><thead><tr><th></th>'
+    yield '<section class="card"><h2>In numbers</h2>'
+    yield f"{WIDE}<table><thead><tr><th></th>"
     for name in report.runs:
         yield f'<th class="number">{name}</th>'
     yield "</tr></thead><tbody>"
@@ -143,46 +135,6 @@ def _numbers(report: Report) -> Iterator[str]:
             yield f'<td class="number">{escape(text)}</td>'
         yield "</tr>"
     yield "</tbody></table></div></section>"
-
-
-def _life(report: Report) -> Iterator[str]:
-    life = report.life
-    if life is None:
-        return
-    yield '<section class="card"><h2>The life of a data file</h2>'
-    yield f'<p class="quiet">{escape(life.path)}, which is '
-    yield f"{'still there' if life.is_there else 'gone'}: told from the timeline and its archive, "
-    yield "the last line as <code>strandline why</code> does.</p>"
-    yield '<div class="wide"><table><thead><tr><th>batch</th><th>what happened</th></tr></thead>'
-    yield "<tbody>"
-    for number, text in life.events:
-        yield f"<tr><td>{number}</td><td>{escape(text)}</td></tr>"
-    yield "</tbody></table></div></section>"
-
-
-def _proofs(report: Report) -> Iterator[str]:
-    yield '<section class="card"><h2>Proof against the replay</h2>'
-    yield '<p class="quiet">Rows and values as three independent readers see them, compared with a '
-    yield "plain replay of the feed; file groups and their slices, compared with those of the run "
-    yield 'with the service on.</p><div class="wide"><table><thead><tr><th>table</th>'
-    yield '<th class="number">rows</th>'
-    for proof in next(iter(report.proofs.values()), ()):
-        yield f"<th>{escape(proof.reader)}</th>"
-    yield "<th>file groups</th></tr></thead><tbody>"
-    for of, proofs in report.proofs.items():
-        yield f'<tr><td>{escape(of)}</td><td class="number">{proofs[0].rows:,}</td>'
-        for proof in proofs:
-            yield _verdict(proof.difference)
-        groups = report.groups.get(of)
-        yield "<td></td>" if groups is None else _verdict(groups.difference)
-        yield "</tr>"
-    yield "</tbody></table></div></section>"
-
-
-def _verdict(difference: str | None) -> str:
-    """Return the cell for a comparison."""
-    style, result = ("good", "equal") if difference is None else ("bad", "differs")
-    return f'<td class="{style}" title="{escape(difference or result)}">{result}</td>'
 
 
 def _median_s(run: RunRecord) -> float:

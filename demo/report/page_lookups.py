@@ -9,6 +9,7 @@ from typing import Final
 from demo.record import SOURCES, RunRecord, milliseconds, percentile
 from demo.report import svg
 from demo.report.lookups import LOST, ONCE, LookupRow, by_source, rows
+from demo.report.page_parts import WIDE
 from demo.report.report import Report
 
 BOTH: Final = (("on", "service on"), ("off", "service off"))
@@ -72,7 +73,7 @@ def _sources(run: RunRecord) -> str:
 
 def _table(found: Sequence[LookupRow]) -> Iterator[str]:
     """Yield a table with a row for each batch or stretch of batches."""
-    yield '<div class="wide"><table><thead><tr><th>batch</th><th>the service</th>'
+    yield f"{WIDE}<table><thead><tr><th>batch</th><th>the service</th>"
     for name in (*SOURCES, "p50", "p99"):
         yield f'<th class="number">{name}</th>'
     yield '<th class="text">fallbacks</th><th class="number">list calls</th></tr></thead><tbody>'

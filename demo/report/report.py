@@ -49,7 +49,6 @@ class Report:
         proofs: State → results of the readers, for the tables after the kill and at the end.
         killed: The run in which the service was killed; ``None`` if it was left out.
         groups: Run → comparison of its file groups with those of ``on``.
-        request_ms: Delay of each request to the object store, ms; ``None``: a local disk.
         table_type: The tables' type.
         logs: Run → the logs of its table; empty for copy-on-write tables.
         life: What happened to one data file of ``on``, and why; ``None`` if none was committed.
@@ -63,7 +62,6 @@ class Report:
     proofs: Mapping[str, tuple[Proof, ...]]
     killed: RunRecord | None = None
     groups: Mapping[str, GroupProof] = field(default_factory=dict)
-    request_ms: float | None = None
     life: FileLife | None = None
     table_type: str = COPY_ON_WRITE
     logs: Mapping[str, LogRecord] = field(default_factory=dict)
@@ -134,7 +132,7 @@ class Report:
         values["killed"] = None if self.killed is None else self.killed.as_json()
         groups = {of: dataclasses.asdict(proof) for of, proof in self.groups.items()}
         values["life"] = None if self.life is None else dataclasses.asdict(self.life)
-        return values | {"groups": groups, "request_ms": self.request_ms}
+        return values | {"groups": groups}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Report:

@@ -47,6 +47,8 @@ from strandline.table_services.clean.policy import CleanSettings, clean_settings
 from strandline.table_services.clean.preview import CleanPreview, FileFate, preview, why
 from strandline.table_services.compact.planner import CompactionPlanner
 from strandline.table_services.compact.policy import compaction_settings
+from strandline.table_services.doctor.examination import examine
+from strandline.table_services.doctor.finding import FINDINGS_SCHEMA, findings_table
 from timeline.clock import SystemClock, TimeGenerator
 from timeline.errors import InputError, TableNotFoundError
 from timeline.instant import Instant
@@ -57,6 +59,7 @@ from timeline.table.config import TableConfig
 
 __all__ = [
     "FILES_SCHEMA",
+    "FINDINGS_SCHEMA",
     "HISTORY_SCHEMA",
     "PARTITIONS_SCHEMA",
     "PINS_SCHEMA",
@@ -311,11 +314,13 @@ class Table:
 
         Args:
             columns: Columns to read, in this order; ``None`` for all, meta columns first.
-            filter: Which rows: a ``pyarrow.compute.Expression``, or pyarrow's list of triples, such
-                as ``[("price", ">", 9)]``. It may use columns that aren't read. Rows for which it
-                is null are dropped.
-            as_of: The time to read the table at: an instant's requested time, or a datetime with a
-                time zone. ``None`` for the newest instant.
+            filter: Which rows: pyarrow's list of triples, such as ``[("price", ">", 9)]``; SQL
+                text, such as ``"price > 9 and day = 'mon'"``, which needs sqlglot; or a
+                ``pyarrow.compute.Expression``. It may use columns that aren't read. Rows for which
+                it is null are dropped.
+            as_of: The time to read the table at: an instant's requested time, an ISO date or time
+                (in the table's time zone unless it has one), or a datetime with a time zone.
+                ``None`` for the newest instant.
             limit: Most rows to return; ``None`` for all.
             read_optimized: Whether to read base files alone, as Hudi's read-optimized queries do.
             threads: Most slices to read in parallel; ``None`` for as many as this process has
@@ -328,6 +333,7 @@ class Table:
                 or this release can't merge the table's logs; the message says which.
             CorruptMetadataError: An instant can't be read, or none records the schema, nor do the
                 table's properties.
+            ConfigError: The filter is SQL text, and sqlglot isn't installed.
 
         Cost: a list of each partition that may have rows for the filter and, unless the filter
             fixes the values of all partition columns, of each directory above them; no data file
@@ -516,6 +522,37 @@ class Table:
 
         return of_one_state(explained)
 
+    def doctor(self, deep: bool = False) -> pa.Table:
+        """Return what is wrong with the table, with the columns of ``FINDINGS_SCHEMA``.
+
+        Nothing is changed; ``WriteClient.repair`` puts right what is ``fixable``. A table whose
+        properties can't be read has no ``Table``; ``strandline doctor`` examines that, too.
+
+        Args:
+            deep: Whether to open the newest base files: their Parquet footers, numbers of rows and
+                ranges of keys. Otherwise only the last bytes of logs are read of data files.
+
+        Returns:
+            One row a finding, errors first; docs/doctor.md describes each code:
+
+            * ``code``: string, such as ``orphan-file``;
+            * ``severity``: string: ``info``, ``warning`` or ``error``;
+            * ``what``: string; what was found;
+            * ``partition``: string, null if the finding is about none;
+            * ``names``: list of string; paths of the files, under the base path;
+            * ``bytes``: int64; their size, as far as it matters;
+            * ``remedy``: string; what to do;
+            * ``fixable``: bool; whether ``repair`` would change these files now.
+
+        Raises:
+            StorageError: Something can't be listed or read.
+
+        Cost: a list for each directory; a read for each instant of the timeline; the archived
+            timeline without its contents; two small reads for each log of the newest slices;
+            ``deep``: a read or two for each of their base files.
+        """
+        return findings_table(examine(self._meta.storage, SystemClock(), deep=deep))
+
     def _planner(self, view: FileSystemView, settings: CleanSettings) -> CleanPlanner:
         times = TimeGenerator(SystemClock(), self.config.timezone)
         return CleanPlanner(self._meta, view, times, settings)
@@ -553,9 +590,8 @@ class Table:
         don't count, as they keep the commit times of rows.
 
         Args:
-            since: A time in the form of an instant, 14 or 17 digits, or a datetime with a time
-                zone; ``"earliest"`` or ``"000"`` for the rows of all commits. To continue after a
-                scan, its ``next_since``.
+            since: A time in the forms of ``scan``'s ``as_of``; ``"earliest"`` or ``"000"`` for the
+                rows of all commits. To continue after a scan, its ``next_since``.
             until: A time in the same forms; ``None`` for the newest commit.
             columns: As of ``scan``.
             filter: As of ``scan``.

@@ -5,18 +5,24 @@ import pytest
 from demo.__main__ import _arguments
 from demo.record import ServiceKill
 
+LOCAL = ["--storage", "local"]
+
 
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--days", "many"], "argument --days: 'many' is not a whole number"),
-        (["--days", "2"], "argument --days: 2 is not 3 to 365"),
-        (["--outage", "some"], "argument --outage: 'some' is not a whole number"),
-        (["--outage", "-1"], "argument --outage: -1 is not 0 to 13"),
+        ([*LOCAL, "--days", "many"], "argument --days: 'many' is not a whole number"),
+        ([*LOCAL, "--days", "2"], "argument --days: 2 is not 3 to 365"),
+        ([*LOCAL, "--outage", "some"], "argument --outage: 'some' is not a whole number"),
+        ([*LOCAL, "--outage", "-1"], "argument --outage: -1 is not 0 to 13"),
         (
-            ["--days", "6", "--outage", "3"],
+            [*LOCAL, "--days", "6", "--outage", "3"],
             "argument --outage: 3 is not 0 to 2; the outage begins in batch 4 of --days 6",
         ),
+        (["--outage", "1"], "argument --outage: it needs --storage local"),
+        (["--partitions", "15"], "argument --partitions: 15 is not 16 to 364"),
+        (["--days", "66"], "argument --days: 66 is not 1 to 65; the feed has 365 days, of which"),
+        (["--delay-ms", "-1"], "argument --delay-ms: -1 is not 0 to 1000"),
     ],
 )
 def test_wrong_numbers_are_refused_with_what_is_allowed(words, told, capsys):
@@ -26,15 +32,20 @@ def test_wrong_numbers_are_refused_with_what_is_allowed(words, told, capsys):
     assert told in capsys.readouterr().err
 
 
+def test_an_object_store_is_the_default():
+    args = _arguments([])
+    assert (args.storage, args.days, args.partitions, args.delay_ms) == ("s3", 3, 300, 30)
+
+
 @pytest.mark.parametrize(("days", "outage", "plan"), [(3, 1, "1,2-2"), (28, 3, "7,15-17")])
 def test_the_outage_has_a_default_for_any_number_of_days(days, outage, plan):
-    assert _arguments(["--days", str(days)]).outage == outage
+    assert _arguments([*LOCAL, "--days", str(days)]).outage == outage
     assert str(ServiceKill.within(days, outage)) == plan
 
 
 def test_every_outage_that_is_allowed_leaves_a_batch_after_it():
     for days in range(3, 366):
-        default = _arguments(["--days", str(days)]).outage
+        default = _arguments([*LOCAL, "--days", str(days)]).outage
         longest = ServiceKill.longest(days)
         assert 1 <= default <= longest
         plan = ServiceKill.within(days, longest)

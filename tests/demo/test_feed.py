@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from demo.feed import KEY, OUTCOMES, SCHEMA, FeedError, Landing, arrow, batches, flights
+from demo.feed import KEY, OUTCOMES, SCHEMA, FeedError, Landing, after, arrow, batches, flights
 from demo.replay import replay
 
 DAYS = 28
@@ -40,10 +40,10 @@ def test_a_batch_is_a_days_schedule_and_the_outcomes_of_the_day_before(rows, fee
 
 
 def test_cancelled_flights_are_deleted_two_days_later(feed):
-    for batch, after in pairwise(feed):
+    for batch, later in pairwise(feed):
         cancelled = batch.upserts[batch.upserts["status"] == "cancelled"]
         keys = list(KEY)
-        assert after.deletes[keys].values.tolist() == cancelled[keys].values.tolist()
+        assert later.deletes[keys].values.tolist() == cancelled[keys].values.tolist()
     assert len(feed[0].deletes) == len(feed[1].deletes) == 0
 
 
@@ -94,6 +94,23 @@ def test_the_replay_keeps_the_values_of_the_flights(rows, feed):
         flown.sort_values(order).reset_index(drop=True),
         wanted.sort_values(order).reset_index(drop=True),
     )
+
+
+def test_the_rows_after_a_batch_are_those_of_the_replay(rows, feed):
+    order = list(KEY)
+    for number in (1, 2, 5, DAYS):
+        found, wanted = (
+            part.sort_values(order).reset_index(drop=True)
+            for part in (after(rows, number), replay(feed[:number]).rows)
+        )
+        pd.testing.assert_frame_equal(found, wanted)
+
+
+def test_later_batches_are_those_of_the_whole_feed(rows, feed):
+    for batch, wanted in zip(batches(rows, DAYS, first=26), feed[25:], strict=True):
+        assert (batch.number, batch.day) == (wanted.number, wanted.day)
+        assert arrow(batch.upserts).equals(arrow(wanted.upserts))
+        assert arrow(batch.deletes).equals(arrow(wanted.deletes))
 
 
 def test_a_key_that_comes_twice_is_refused(tmp_path):

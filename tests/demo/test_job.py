@@ -1,6 +1,5 @@
 """The job's own logic: where it resumes, and the storage that kills it."""
 
-import json
 import os
 import pickle
 import signal
@@ -11,8 +10,7 @@ from collections import Counter
 import pytest
 
 from demo.feed import Landing
-from demo.job import Doom, _Fatal, fatal_storage, main, options, service_calls, steps_left
-from demo.lake import ObjectStoreLake, TableAddress
+from demo.job import Doom, FatalStorage, main, options, service_calls, steps_left
 from demo.progress import last_step
 
 
@@ -75,13 +73,10 @@ def test_a_plan_to_kill_that_makes_no_sense_is_refused(words, told, capsys):
 
 DEADLY = """
 import sys
-import json
-from demo.job import Doom, fatal_storage
-from demo.lake import TableAddress
+from demo.job import Doom, FatalStorage
 
 doom = Doom()
-address = TableAddress(sys.argv[1], json.loads(sys.argv[2]))
-storage = fatal_storage(address, doom).for_cause("commit")
+storage = FatalStorage.of(sys.argv[1], doom).for_cause("commit")
 storage.create("1_2.commit")
 doom.near = True
 storage.create("3.commit.requested")
@@ -89,26 +84,15 @@ storage.create("3_4.commit")
 """
 
 
-def died(address):
-    """Return how a process ended that created files of commits at an address."""
-    words = [address.base_path, json.dumps(dict(address.storage_options))]
-    return subprocess.run([sys.executable, "-c", DEADLY, *words]).returncode
-
-
 def test_near_its_doom_the_process_dies_before_the_commit_and_only_then(tmp_path):
-    assert died(TableAddress(tmp_path.as_uri())) == -signal.SIGKILL
+    died = subprocess.run([sys.executable, "-c", DEADLY, tmp_path.as_uri()]).returncode
+    assert died == -signal.SIGKILL
     assert sorted(os.listdir(tmp_path)) == ["1_2.commit", "3.commit.requested"]
 
 
-def test_on_an_object_store_the_process_dies_before_the_commit_too(tmp_path):
-    with ObjectStoreLake.running(tmp_path, 0) as lake:
-        assert died(lake.address("t")) == -signal.SIGKILL
-        assert sorted(os.listdir(lake.files("t"))) == ["1_2.commit", "3.commit.requested"]
-
-
 def test_executors_get_the_harmless_storage(tmp_path):
-    storage = fatal_storage(TableAddress(str(tmp_path)), Doom(near=True))
+    storage = FatalStorage.of(str(tmp_path), Doom(near=True))
     arrived = pickle.loads(pickle.dumps(storage))
     arrived.create("3_4.commit")
-    assert not isinstance(arrived, _Fatal)
+    assert not isinstance(arrived, FatalStorage)
     assert storage.calls.snapshot() == {}

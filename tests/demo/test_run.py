@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from demo.lake import TableAddress
 from demo.record import ReaderRecord, ServiceKill
 from demo.run import JobFailedError, Plan, _alive, run
 
@@ -15,7 +14,7 @@ from demo.run import JobFailedError, Plan, _alive, run
 def plan(tmp_path):
     return Plan(
         feed=tmp_path / "feed",
-        table=TableAddress(str(tmp_path / "table")),
+        table=str(tmp_path / "table"),
         log=tmp_path / "table.log",
         days=4,
         table_version=9,
@@ -30,7 +29,7 @@ def plan(tmp_path):
 
 def survivors(plan: Plan) -> list[int]:
     """Return the groups of the fake's runs in which something still runs."""
-    groups = Path(f"{plan.table.base_path}.pids").read_text().split()
+    groups = Path(f"{plan.table}.pids").read_text().split()
     assert groups
     return [int(group) for group in groups if _alive(int(group))]
 
@@ -52,16 +51,16 @@ def test_a_job_that_is_not_killed_runs_once(plan):
     record = run(calm, lambda batch: None, lambda: deaths.append(1))
     assert deaths == []
     assert (record.killed_on, record.service_kill) == (None, kill)
-    assert len(Path(f"{plan.table.base_path}.pids").read_text().split()) == 1
+    assert len(Path(f"{plan.table}.pids").read_text().split()) == 1
     assert calm.command(deadly=False)[-2:] == ["--kill-service", "1,3-3"]
     assert survivors(calm) == []
 
 
 def test_a_job_that_fails_says_its_last_words(plan):
-    bad = replace(plan, table=TableAddress(f"{plan.table.base_path}-bad"))
+    bad = replace(plan, table=f"{plan.table}-bad")
     with pytest.raises(JobFailedError, match=re.escape("ended with 3, not with -9")) as caught:
         run(bad, lambda batch: None, lambda: None)
-    assert str(caught.value).endswith(f"a word on stderr of {bad.table.base_path}")
+    assert str(caught.value).endswith(f"a word on stderr of {bad.table}")
 
 
 def test_an_interrupt_ends_the_job(plan):

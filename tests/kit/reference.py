@@ -53,9 +53,10 @@ These are options of `WriteClient(spark, base_path, options)`, given as text or 
 - *Scope* is the part that reads a setting: the `service`, a `table`, the writing `client` in the
   driver, or its `executor`s.
 - A value that isn't allowed raises `ConfigError` before anything is written. So does an option of
-  Hudi that asks for something the writer doesn't do, and a name that differs from a known one by at
-  most two letters. Other unknown options that begin with `hoodie.` or `strandline.` are named in
-  one warning and in the first result ([writing.md](writing.md#options)).
+  Hudi that asks for something the writer doesn't do, a name that differs from a known one by at
+  most two letters, and one that begins with `strandline.` and is like another. Other unknown
+  options that begin with `hoodie.` or `strandline.` are named in one warning and in the first
+  result ([writing.md](writing.md#options)).
 """
 HUDI_OPTIONS = """\
 ### Options of Hudi without a setting
@@ -167,7 +168,7 @@ SPANS = (
     ("`step STEP`", "a step of it, named as in `WriteResult.seconds`", ""),
     ("`task TASK`", "a task, such as `task WriteTask`", "`strandline.task.attempt`"),
     (
-        "`clean`, `archive`, `compact`, `schedule compaction`, `rollback`",
+        "`clean`, `archive`, `compact`, `schedule compaction`, `rollback`, `repair`",
         "a call of the client's method",
         "`TABLE`",
     ),

@@ -10,19 +10,22 @@ from pathlib import Path
 import pytest
 
 from demo.__main__ import main
+from demo.object_store.files import read as read_store
+from demo.object_store.record import WAYS
 from demo.report.files import read
 from demo.report.lookups import by_source, rows
 from strandline import Table
 from tests.kit.concurrency.interruptible import interruptible
 
 ROOT = Path(__file__).resolve().parents[2]
+LOCAL = ["--storage", "local"]
 pytestmark = pytest.mark.spark
 
 
 @pytest.mark.parametrize("outage", [0, pytest.param(1, marks=pytest.mark.product)])
 def test_three_days_with_a_killed_job_and_a_killed_service(tmp_path, capsys, outage):
     lake, folder = tmp_path / "lake", tmp_path / "report"
-    words = ["--days", "3", "--outage", str(outage)]
+    words = [*LOCAL, "--days", "3", "--outage", str(outage)]
     code = main([*words, "--path", str(lake), "--report", str(folder)])
     assert code == 0, capsys.readouterr().out
     report = read(folder)
@@ -63,7 +66,7 @@ def test_three_days_with_a_killed_job_and_a_killed_service(tmp_path, capsys, out
 @pytest.mark.product
 def test_three_days_of_a_merge_on_read_table(tmp_path, capsys):
     lake, folder = tmp_path / "lake", tmp_path / "report"
-    words = ["--days", "3", "--outage", "0", "--table-type", "merge-on-read"]
+    words = [*LOCAL, "--days", "3", "--outage", "0", "--table-type", "merge-on-read"]
     code = main([*words, "--path", str(lake), "--report", str(folder)])
     printed = capsys.readouterr().out
     assert code == 0, printed
@@ -80,24 +83,23 @@ def test_three_days_of_a_merge_on_read_table(tmp_path, capsys):
 
 
 @pytest.mark.product
-def test_three_days_on_an_object_store(tmp_path, capsys):
+@pytest.mark.parametrize("table_type", ["copy-on-write", "merge-on-read"])
+def test_a_day_on_an_object_store(tmp_path, capsys, table_type):
     lake, folder = tmp_path / "lake", tmp_path / "report"
-    words = ["--days", "3", "--outage", "0", "--storage", "s3", "--delay-ms", "1"]
+    words = ["--days", "1", "--partitions", "16", "--delay-ms", "5", "--table-type", table_type]
     code = main([*words, "--path", str(lake), "--report", str(folder)])
     printed = capsys.readouterr().out
     assert code == 0, printed
-    report = read(folder)
-    assert report.request_ms == 1
-    assert report.rows == 2695
-    assert "On an object store with 1 ms a request the batches took" in " ".join(printed.split())
-    assert report.off.calls["list", "lookup"] > report.on.calls["list", "lookup"]
-    on, off = report.on.readers, report.off.readers
-    assert (on.partitions, on.list_calls) == (3, 0)
-    # Each worker lists the timeline and each partition once.
-    assert off.list_calls >= 4
-    # All requests of the job went through the proxy; the table is nowhere else.
-    requests = (lake / "requests.jsonl").read_text().splitlines()
-    assert len(requests) >= sum(report.off.calls.values())
+    report = read_store(folder)
+    assert report.failures == []
+    assert "16 partitions? Asked by 16 fresh Python workers" in " ".join(printed.split())
+    lists, forgets, kept = (report.of(way)[0].requests.answered for way in WAYS)
+    assert lists > forgets > kept > 0
+    assert report.killed[0] != report.killed[1]
+    # Its process is new, and reads the table anew.
+    assert report.after_kill.requests.answered > kept
+    assert all(len(batches) == 1 for batches in report.feed.values())
+    assert (report.logs is None) == (table_type == "copy-on-write")
 
 
 def expect_recovery(run):
@@ -118,7 +120,8 @@ def expect_recovery(run):
 
 @pytest.mark.product
 def test_an_interrupt_leaves_nothing_running(tmp_path):
-    command = [sys.executable, "-u", "-m", "demo", "--days", "3", "--path", str(tmp_path / "lake")]
+    words = [*LOCAL, "--days", "3", "--path", str(tmp_path / "lake")]
+    command = [sys.executable, "-u", "-m", "demo", *words]
     with interruptible():
         demo = subprocess.Popen(
             command,

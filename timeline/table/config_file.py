@@ -13,6 +13,7 @@ from typing import Final
 from timeline.clock import LOCAL, UTC
 from timeline.errors import (
     AlreadyExistsError,
+    BucketNotFoundError,
     ConcurrentWriteError,
     CorruptMetadataError,
     PathNotFoundError,
@@ -116,6 +117,10 @@ def _newest_valid(storage: Storage) -> TableConfig:
         try:
             data = storage.read(path, FileKind.PROPERTIES)
             config = TableConfig.parse(data, path)
+        except BucketNotFoundError as exc:
+            raise TableNotFoundError(
+                f"no table at {storage.base_path}: {exc.message}", hint=exc.hint
+            ) from exc
         except PathNotFoundError:
             continue
         except CorruptMetadataError as exc:

@@ -15,13 +15,13 @@ from typing import Any
 import click
 import pytest
 import yaml
+from tests.dist.image import CONTAINERFILE, stages_of
 
 from strandline.__main__ import main
 from strandline.cli.serve import SettingOption, serve
 from strandline.server.http.authorization import GREETING, HEALTH
 from strandline.settings.command_line import FLAGS
 from strandline.settings.sources import ServeSettings, variable
-from tests.dist.image import CONTAINERFILE, stages_of
 from tests.strandline.server.process.test_command import Serving
 
 EXAMPLES = Path(__file__).parents[4] / "examples"

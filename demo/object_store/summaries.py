@@ -1,0 +1,138 @@
+"""The report on an object store in figures and sentences, for the terminal and the page."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Final
+
+from demo.object_store.lake import OFF, ON
+from demo.object_store.record import LISTS, TITLES, Measured, Spread, StoreReport
+
+COLUMNS: Final = ("requests", "seconds waited", "wall, s")
+_FIGURES: Final[tuple[tuple[Callable[[Measured], float], Callable[[float], str]], ...]] = (
+    (lambda each: each.requests.answered, "{:,.0f}".format),
+    (lambda each: each.job.waited_s, lambda value: _seconds(value)),
+    (lambda each: each.job.wall_s, lambda value: _seconds(value)),
+)
+NOT_COMPARED: Final = "not compared"
+
+
+def title(report: StoreReport) -> str:
+    """Return what was asked, and where."""
+    tasks = len(report.loading.job.tasks)
+    return (
+        f"Which files make up {report.partitions} partitions? Asked by {tasks} fresh Python "
+        f"workers of Spark on an S3 server at {report.delay_ms:g} ms a request, after each of "
+        f"{len(report.days)} days' commits"
+    )
+
+
+def figures(report: StoreReport, way: str) -> list[str]:
+    """Return the figures of a way in the order of ``COLUMNS``: median, least and most."""
+    found = [_spread(report.spread(way, figure), text) for figure, text in _FIGURES]
+    return _compared(report, found)
+
+
+def day_figures(report: StoreReport, each: Measured) -> list[str]:
+    """Return the figures of one job in the order of ``COLUMNS``."""
+    return _compared(report, [text(figure(each)) for figure, text in _FIGURES])
+
+
+def rate(report: StoreReport) -> str:
+    """Return how busy the S3 server was, and what is therefore compared."""
+    busiest = report.busiest
+    told = (
+        f"the S3 server's busiest second had {busiest.requests.busiest:,} requests "
+        f"({TITLES[busiest.job.way]}); it answers about {report.capacity:,.0f} a second"
+    )
+    if report.compares_times:
+        return told[0].upper() + told[1:]
+    return (
+        f"Only requests are compared: {told}, and above half of that times would tell of its limits"
+    )
+
+
+def measured(report: StoreReport) -> str:
+    """Return how the figures came about."""
+    driver_s = [math.fsum(t.driver_s for t in each.job.tasks) for each in report.of(LISTS)]
+    return (
+        "Requests are counted in the S3 server's own log. Waited is the sum over the tasks, from "
+        f"opening a view until the answer. Tasks that list load the S3 driver before that, "
+        f"{_spread(Spread.of(driver_s), _seconds)} s in all, which counts for the wall alone. "
+        "Workers are fresh by spark.python.worker.reuse=false"
+    )
+
+
+def loading(report: StoreReport) -> str:
+    """Return what the kept service needed to load the table."""
+    requests = report.loading.requests.answered
+    return f"Before, the kept service loaded the table once: {requests:,} requests"
+
+
+def feed(report: StoreReport) -> str:
+    """Return how long the days' writes took with the service and without."""
+    on, off = ([batch.total_s for batch in report.feed[table]] for table in (ON, OFF))
+    return (
+        f"Beside it, as they are, the writes of these days: {math.fsum(on):.1f} s with the "
+        f"embedded service ({_each(on)}), {math.fsum(off):.1f} s without ({_each(off)}). A day "
+        "changes two or three partitions, which the driver alone asks for: a service hardly "
+        "matters there"
+    )
+
+
+def kill(report: StoreReport) -> str:
+    """Return what happened when the service was killed."""
+    job, tasks = report.after_kill.job, len(report.after_kill.job.tasks)
+    fell_back = sum(bool(task.fallbacks) for task in job.tasks)
+    waited = f", {_seconds(job.waited_s)} s waited" if report.compares_times else ""
+    return (
+        f"The kept service was killed (SIGKILL, process {report.killed[0]}) and replaced on its "
+        f"port (process {report.killed[1]}): {tasks - fell_back} of {tasks} tasks were answered "
+        f"by it, {fell_back} listed; {report.after_kill.requests.answered:,} requests{waited}"
+    )
+
+
+def proof(report: StoreReport) -> str:
+    """Return what the readers and the comparison of file groups found."""
+    proofs = [each for of in report.proofs.values() for each in of]
+    same = "are the same" if report.groups.difference is None else "differ"
+    return (
+        f"{sum(each.holds for each in proofs)} of {len(proofs)} readings (3 readers, 2 tables) "
+        f"equal a plain replay of the feed, {report.rows:,} rows; the {report.groups.groups:,} "
+        f"file groups of both tables {same}"
+    )
+
+
+def clean(report: StoreReport) -> str:
+    """Return why a data file is gone, or there; empty if none was committed."""
+    if report.life is None:
+        return ""
+    return f"{report.life.path.rpartition('/')[2]}: {report.life.events[-1][1]}"
+
+
+def sentences(report: StoreReport) -> list[str]:
+    """Return what the first screen says beneath its table, without full stops."""
+    told = (rate, measured, loading, kill, feed, proof, clean)
+    return [text for each in told if (text := each(report))]
+
+
+def _compared(report: StoreReport, found: list[str]) -> list[str]:
+    """Return figures without times if these aren't compared."""
+    requests, *times = found
+    return [requests, *(times if report.compares_times else [NOT_COMPARED] * len(times))]
+
+
+def _spread(spread: Spread, text: Callable[[float], str]) -> str:
+    if spread.least == spread.most:
+        return text(spread.median)
+    return f"{text(spread.median)} ({text(spread.least)}-{text(spread.most)})"
+
+
+def _seconds(value: float) -> str:
+    """Return seconds without a unit, in three digits or so."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def _each(seconds: list[float]) -> str:
+    return ", ".join(f"{s:.1f}" for s in seconds)
