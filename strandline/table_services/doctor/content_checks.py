@@ -20,7 +20,8 @@ from strandline.table_services.doctor.file_checks import Partition
 from strandline.table_services.doctor.finding import Finding
 from timeline.encoding.log_block import MAGIC
 from timeline.errors import PathNotFoundError
-from timeline.storage.base import Storage, mapped_client_errors
+from timeline.storage.base import Storage
+from timeline.storage.client_error import mapped_client_errors
 
 _LENGTH: Final = 8
 _MIN_KEY: Final = MIN_KEY.encode()
