@@ -201,8 +201,8 @@ def _standing_of_slice_log(partition: Partition, file: DataFile) -> tuple[str, s
         return None
     return (
         "orphan-file",
-        f"no instant {file.instant}, at which its slice would begin, exists; in version 6 views show"
-        " such logs, so no repair deletes it",
+        f"no instant {file.instant}, at which its slice would begin, exists; in version 6 views"
+        " show such logs, so no repair deletes it",
     )
 
 
