@@ -34,7 +34,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "schema": "Show the columns of a table's rows, meta columns first, with their Arrow types.",
     "serve": "Serve the tables below the given roots until SIGTERM or SIGINT.",
     "slices": "Show every file slice of a table's file groups, the newest of each group first.",
-    "stats": "Show how many files a table has and how large they are, as a whole and by partition.",
+    "stats": "Show how many files a table has and how large they are, also by partition.",
     "tables": "Show the tables below a root.",
     "top": "Show what a running service does: requests, latencies, refusals, memory, tables.",
     "why": "Show why a file of a table is still there, or gone.",

@@ -46,7 +46,7 @@ def test_commands_are_completed(monkeypatch):
     done = CliRunner().invoke(
         main, [], prog_name="strandline", env={"_STRANDLINE_COMPLETE": "bash_complete"}
     )
-    assert done.stdout.splitlines() == ["plain,clean", "plain,compact"]
+    assert done.stdout.splitlines() == ["plain,clean", "plain,commit", "plain,compact", "plain,completion"]
 
 
 @pytest.mark.parametrize("command", ["archive", "clean", "pins", "why"])
