@@ -46,7 +46,8 @@ def test_commands_are_completed(monkeypatch):
     done = CliRunner().invoke(
         main, [], prog_name="strandline", env={"_STRANDLINE_COMPLETE": "bash_complete"}
     )
-    assert done.stdout.splitlines() == ["plain,clean", "plain,commit", "plain,compact", "plain,completion"]
+    commands = ["clean", "commit", "compact", "completion", "count"]
+    assert done.stdout.splitlines() == [f"plain,{command}" for command in commands]
 
 
 @pytest.mark.parametrize("command", ["archive", "clean", "pins", "why"])

@@ -16,6 +16,7 @@ from strandline.cli.table_command import (
     as_of_option,
     columns_option,
     limit_option,
+    since_option,
     table_command,
 )
 from tests.kit.tables import golden
@@ -54,6 +55,7 @@ def parsed(*arguments: str) -> dict[str, Any]:
     @click.command()
     @table_command
     @as_of_option
+    @since_option
     @limit_option
     @columns_option
     def command(**values: Any) -> None:
@@ -105,7 +107,8 @@ def test_values_of_storage_options_are_json_or_text(home):
     ],
 )
 def test_times_are_digits_or_iso(home, text, value):
-    assert parsed("/t", "--as-of", text)["as_of"] == value
+    assert parsed("/t", "--since", text)["since"] == value
+    assert parsed("/t", "--as-of", text)["as_of"] == text, "which the table checks"
 
 
 def test_columns_are_separated_by_commas(home):
@@ -118,8 +121,8 @@ def test_columns_are_separated_by_commas(home):
     [
         (["--storage-option", "hidden"], "allowed: KEY=VALUE"),
         (["--storage-option", "a={hidden"], "the value of a begins like JSON, and isn't"),
-        (["--as-of", "yesterday"], "'yesterday' is no time; allowed: an instant"),
-        (["--as-of", "2026-01-31T12:00:00"], "has no time zone; add one"),
+        (["--since", "yesterday"], "'yesterday' is no time; allowed: an instant"),
+        (["--since", "2026-01-31T12:00:00"], "has no time zone; add one"),
         (["--columns", ","], "there is no name"),
         (["--columns", "a,b,a"], "'a' is named twice"),
         (["--limit", "-1"], "-1 is not in the range"),
