@@ -263,6 +263,17 @@ def test_examples_of_the_writing_guide_run(tmp_path: Path) -> None:
     output_of(code + "\nassert offset == '1042'\n")
 
 
+def test_the_index_lists_every_document_for_readers_and_for_the_site() -> None:
+    """As links for those who read it in a checkout, and in the site's trees of contents."""
+    index = text("docs/index.md")
+    trees = re.findall(r"^```\{toctree\}\n(?::.*\n)*\n((?:.+\n)+)```$", index, re.MULTILINE)
+    named = [name for tree in trees for name in tree.split()]
+    assert sorted(named) == sorted(re.findall(r"^- \[.*?\]\((\S+?)\)", index, re.MULTILINE))
+    folder = ROOT / "docs"
+    found = {path.relative_to(folder).as_posix() for path in folder.rglob("*.md")}
+    assert {name for name in named if not name.startswith("..")} == found - {"index.md"}
+
+
 FIRST = ROOT / "docs" / "tutorials" / "first-table.md"
 PAGES = sorted(
     path
