@@ -25,6 +25,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "compact": "Show which file groups of a table a compaction would take, or compact them.",
     "completion": "Print the script by which a shell completes commands, tables and their parts.",
     "count": "Print the number of a table's rows.",
+    "doctor": "Show what is wrong with a table, and what to do about it.",
     "files": "Show the files that readers of a table read: the newest slice of each file group.",
     "fleet": "Show or simulate a fleet of servers; change what its servers share.",
     "history": "Show all instants of a table, archived ones first, and what each did.",

@@ -19,7 +19,7 @@ from strandline.cli.table_command import (
     since_option,
     table_command,
 )
-from tests.strandline.write.tables import client, row, table
+from tests.kit.tables import golden
 
 NAMES = """
 [trips]
@@ -142,8 +142,7 @@ def run(*arguments: object) -> Result:
 @pytest.fixture
 def lake(home: Path) -> Path:
     """A folder with the table ``orders``."""
-    with client(home / "lake" / "orders") as c:
-        c.upsert(table(row("a", ts=0)))
+    golden.build("cow_basic_v9", golden.steps("cow_basic_v9")[0], home / "lake" / "orders")
     return home / "lake"
 
 
