@@ -21,6 +21,7 @@ from strandline.read.filter.sql_filter import LONGEST, MOST_LEVELS
 from tests.strandline.read.filter.test_column_value import COMPARISONS
 from tests.strandline.read.filter.test_partition_filter import SCHEMA as PARTITIONED
 from tests.strandline.read.filter.test_partition_filter import config
+from tests.strandline.read.filter.test_row_filter import groups
 from timeline.errors import InputError
 
 STRUCT = pa.struct([("a", pa.int64()), ("q.r", pa.string())])
@@ -225,6 +226,25 @@ def test_partitions_are_pruned_as_by_triples(subtests):
             assert [path for path in paths if path in kept] == expected
     fixed = RowFilter.of("s in ('a', 'b') and n = 1", PARTITIONED)
     assert fixed_partitions(fixed, PARTITIONED, table) == ("s=a/n=1", "s=b/n=1")
+
+
+def test_row_groups_are_skipped_as_by_triples(subtests):
+    """Each group has two rows."""
+    n, t = [1, 2, 3, 4, None, 6], ["a", "ab", "b", "ba", "c", None]
+    rows = pa.table({"n": pa.array(n, pa.int32()), "t": t})
+    for text, expected in [
+        ("n in (3, 9)", [1]),
+        ("n not in (1, 2)", [0, 1, 2]),  # 1.5 might be between the bounds
+        ("n between 5 and 9", [2]),
+        ("t like 'b%'", [1]),
+        ("not (n < 3 or t = 'c')", [1, 2]),
+        ("n > 2.5 and t < 'c'", [1]),
+        ("n = 7", []),
+        ("n is null", [2]),
+    ]:
+        with subtests.test(text=text):
+            row_filter = RowFilter.of(text, rows.schema)
+            assert groups(rows, row_filter.condition, rows.schema) == expected
 
 
 REFUSED = [
