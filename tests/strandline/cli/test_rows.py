@@ -86,7 +86,7 @@ def test_rows_are_printed_in_each_form(base, expected):
 
 @pytest.mark.property
 def test_other_programs_read_the_csv(base, expected, tmp_path):
-    """DuckDB from a pipe, once and to its end, as its shell does; both tell empty text from null."""
+    """DuckDB from a pipe, too, as its shell does; both tell empty text from null."""
     import duckdb
 
     arguments = ["read", str(base), "--output", "csv"]
