@@ -192,7 +192,7 @@ def test_the_workflow_runs_ci_on_every_python_that_is_promised() -> None:
 def test_readme_shows_the_job_and_the_tests() -> None:
     commands = [command.split("#")[0].strip() for command in readme_commands()]
     set_up = "python3 -m venv .venv && .venv/bin/pip install -q tox"
-    assert f"{set_up} && .venv/bin/tox -e demo" in commands
+    assert f"{set_up} && .venv/bin/tox -e demo -vv" in commands
     assert ".venv/bin/tox p -p 2" in commands
 
 

@@ -26,7 +26,7 @@ from demo.job import die_with_parent, emit, platform_text
 from demo.kill import kill_once
 from demo.object_store import lake
 from demo.object_store.record import FORGETS, KEPT, LISTS, TASKS, TITLES, Job
-from demo.object_store.ways import Ways, on_spark, order, shares
+from demo.object_store.ways import Ways, on_spark, order
 from demo.spark import start_session
 from strandline import WriteClient
 
@@ -126,7 +126,7 @@ class StoreJob:
         emit("killed", pids=[before, service.status()["pid"]], job=dataclasses.asdict(job))
 
     def _ask(self, way: str, day: int) -> Job:
-        return self.ways.ask(way, day, self.ways.newest(), shares(self.plan.partitions(day), TASKS))
+        return self.ways.ask(way, day, self.ways.newest(), self.plan.partitions(day), TASKS)
 
 
 def _step(text: str, seconds: float) -> None:

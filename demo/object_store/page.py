@@ -7,7 +7,7 @@ from html import escape
 
 from demo.object_store.lake import OFF, ON
 from demo.object_store.record import TITLES, WAYS, StoreReport
-from demo.object_store.summaries import COLUMNS, day_figures, figures, sentences, title
+from demo.object_store.summaries import COLUMNS, asked, day_figures, figures, sentences, title
 from demo.record import BatchRecord
 from demo.report.page_parts import WIDE, framed, life_section, proof_section, rows
 
@@ -20,7 +20,7 @@ def page(report: StoreReport) -> str:
 
 
 def _head(report: StoreReport) -> Iterator[str]:
-    yield f"<h1>{escape(title(report))}</h1>"
+    yield f"<h1>{escape(title(report))}</h1><p>{escape(asked(report))}.</p>"
     for failure in report.failures:
         yield f'<p class="bad">Failed: {escape(failure)}</p>'
     yield f'<section class="card">{WIDE}<table><thead><tr><th>way</th><th class="bars"></th>'
@@ -35,8 +35,7 @@ def _head(report: StoreReport) -> Iterator[str]:
         for text in figures(report, way):
             yield f'<td class="number">{escape(text)}</td>'
         yield "</tr>"
-    yield '</tbody></table></div><p class="quiet">Median (least-most) over the days; bars: '
-    yield "requests.</p></section><ul>"
+    yield "</tbody></table></div></section><ul>"
     for told in sentences(report):
         yield f"<li>{escape(told)}.</li>"
     yield f'</ul><p class="quiet">{escape(report.platform)}; {report.seconds:,.0f} s. Table '
@@ -45,8 +44,8 @@ def _head(report: StoreReport) -> Iterator[str]:
 
 def _days(report: StoreReport) -> Iterator[str]:
     yield '<section class="card"><h2>Every job</h2>'
-    yield '<p class="quiet">The ways take turns, each day in another order. The last column is the '
-    yield "most requests within one second.</p>"
+    yield '<p class="quiet">The ways take turns, each day in another order. The time of a request '
+    yield "is the median until its answer begins, with the delay.</p>"
     jobs = [report.loading, *report.jobs, report.after_kill]
     notes = ["loads the table", *[""] * len(report.jobs), "killed, replaced"]
     body = (
@@ -55,11 +54,14 @@ def _days(report: StoreReport) -> Iterator[str]:
             TITLES[each.job.way],
             note,
             *day_figures(report, each),
+            f"{each.rate:,.1f}",
             f"{each.requests.busiest:,}",
+            f"{each.requests.took_s * 1000:,.0f}",
         )
         for each, note in zip(jobs, notes, strict=True)
     )
-    yield from rows(("day", "way", "", *COLUMNS, "busiest second"), body, texts=3)
+    head = ("requests a second", "in the busiest second", "a request, ms")
+    yield from rows(("day", "way", "", *COLUMNS, *head), body, texts=3)
     yield "</section>"
 
 

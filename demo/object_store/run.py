@@ -12,7 +12,7 @@ import os
 import shutil
 import time
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ from demo.replay import replay
 from demo.run import events
 from demo.spark import java_home
 
-_READ_S, _MAKE_S, _CAPACITY_S, _START_S, _PROVE_S = 4.0, 14.0, 3.0, 10.0, 12.0
+_READ_S, _MAKE_S, _CAPACITY_S, _START_S, _PROVE_S, _COMPARE_S = 4.0, 14.0, 3.0, 10.0, 9.0, 6.0
 """Seconds of the steps on two idle cores, by which what is left is estimated."""
 
 
@@ -110,7 +110,8 @@ def store_report(console: Console, folder: Path, args: argparse.Namespace) -> St
                 bar.begin(f"three readers prove the rows of {table}", _PROVE_S)
                 tables[table] = lake.files(table)
                 proofs[table] = prove(tables[table], days.end)
-    on, off = (file_groups(tables[table]) for table in (ON, OFF))
+        bar.begin("the tables' file groups are compared", _COMPARE_S)
+        on, off = (file_groups(tables[table]) for table in (ON, OFF))
     return StoreReport(
         partitions=args.partitions,
         delay_ms=args.delay_ms,
@@ -120,7 +121,7 @@ def store_report(console: Console, folder: Path, args: argparse.Namespace) -> St
         rows=len(days.end),
         loading=counted[0],
         jobs=tuple(counted[1:-1]),
-        after_kill=counted[-1],
+        after_kill=replace(counted[-1], is_disturbed=True),
         killed=told.killed,
         feed={table: tuple(told.feed[table]) for table in TABLES},
         proofs=proofs,
@@ -154,7 +155,7 @@ def land(folder: Path, partitions: int, days: int) -> Days:
 def _total_s(days: int) -> float:
     each_day = len(TABLES) * WRITE_S + sum(ASK_S.values())
     once = _READ_S + _MAKE_S + _CAPACITY_S + _START_S + 2 * ASK_S[KEPT]
-    return once + days * each_day + len(TABLES) * _PROVE_S
+    return once + days * each_day + len(TABLES) * _PROVE_S + _COMPARE_S
 
 
 def _make(bar: StepBar, lake: StoreLake, days: Days, args: argparse.Namespace) -> None:

@@ -20,7 +20,7 @@ import fsspec.asyn
 
 from benchmarks.object_store.delay import Proxy, delayed
 from benchmarks.object_store.s3_server import answered_s, s3_options, s3_process
-from demo.object_store.record import Job, Measured, counted
+from demo.object_store.record import Job, Measured, Passed, counted
 
 _TAG: Final = re.compile(r"demo-way-(\w+)")
 _AT_ONCE: Final = 64
@@ -72,7 +72,7 @@ class StoreServer:
         passed = []
         for request in self.proxy.requests():
             tag = _TAG.search(request.agent)
-            passed.append((request.ended_s, tag[1] if tag else ""))
+            passed.append(Passed(tag[1] if tag else "", request.started_s, request.ended_s))
         return [counted(job, answered, passed) for job in jobs]
 
     def capacity(self, bucket: str, prefixes: Sequence[str]) -> float:

@@ -19,12 +19,16 @@ NOT_COMPARED: Final = "not compared"
 
 
 def title(report: StoreReport) -> str:
-    """Return what was asked, and where."""
-    tasks = len(report.loading.job.tasks)
+    """Return what was asked."""
+    return f"Which files make up {report.partitions} partitions?"
+
+
+def asked(report: StoreReport) -> str:
+    """Return who asked, and where."""
     return (
-        f"Which files make up {report.partitions} partitions? Asked by {tasks} fresh Python "
-        f"workers of Spark on an S3 server at {report.delay_ms:g} ms a request, after each of "
-        f"{len(report.days)} days' commits"
+        f"Asked by each of {len(report.loading.job.tasks)} fresh Python workers of a Spark job, on "
+        f"an S3 server at {report.delay_ms:g} ms a request, after each of {len(report.days)} days' "
+        "commits; median (least-most) over the days"
     )
 
 
@@ -43,14 +47,13 @@ def rate(report: StoreReport) -> str:
     """Return how busy the S3 server was, and what is therefore compared."""
     busiest = report.busiest
     told = (
-        f"the S3 server's busiest second had {busiest.requests.busiest:,} requests "
-        f"({TITLES[busiest.job.way]}); it answers about {report.capacity:,.0f} a second"
+        f"the S3 server had at most {busiest.rate:,.1f} requests a second over a job "
+        f"({TITLES[busiest.job.way]}), and can answer about {report.capacity:,.0f}; there, a "
+        f"request took {busiest.requests.took_s * 1000:,.0f} ms at the median"
     )
     if report.compares_times:
         return told[0].upper() + told[1:]
-    return (
-        f"Only requests are compared: {told}, and above half of that times would tell of its limits"
-    )
+    return f"Only requests are compared, as times would tell of the server's limits: {told}"
 
 
 def measured(report: StoreReport) -> str:
@@ -108,7 +111,7 @@ def clean(report: StoreReport) -> str:
     """Return why a data file is gone, or there; empty if none was committed."""
     if report.life is None:
         return ""
-    return f"{report.life.path.rpartition('/')[2]}: {report.life.events[-1][1]}"
+    return f"Why {report.life.path.rpartition('/')[2]} is as it is: {report.life.events[-1][1]}"
 
 
 def sentences(report: StoreReport) -> list[str]:

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from demo.object_store.record import TITLES, WAYS, StoreReport
-from demo.object_store.summaries import COLUMNS, figures, sentences, title
+from demo.object_store.summaries import COLUMNS, asked, figures, sentences, title
 
 
 def show(report: StoreReport, console: Console) -> None:
@@ -18,7 +18,8 @@ def show(report: StoreReport, console: Console) -> None:
 
 
 def _parts(report: StoreReport) -> Iterator[RenderableType]:
-    yield Text(f"{title(report)}; median (least-most):", style="bold")
+    yield Text(title(report), style="bold")
+    yield Text(f"{asked(report)}.")
     table = Table(box=None, pad_edge=False)
     table.add_column("")
     for name in COLUMNS:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from demo.object_store.record import FORGETS, KEPT, WAYS, Job
 from demo.object_store.task import TaskAnswer, ask
@@ -21,20 +21,20 @@ from executor_proxy.view_location import ViewLocation
 from fsview.local_view import LocalView
 from fsview.table_view import TableView
 from strandline.server.process.timeline_service import TimelineService
+from strandline.settings.service import CHECK_INTERVAL
+from strandline.settings.setting import Settings
 from timeline.storage.open import open_storage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_QUIET: Final = Settings({CHECK_INTERVAL.name: 0.0}, {})
+"""Without a service's comparisons with storage, which come each five minutes, in any job's time."""
+
 RunTasks = Callable[
     [Callable[[Sequence[str]], TaskAnswer], Sequence[Sequence[str]]], Sequence[TaskAnswer]
 ]
-"""Runs a task for each share, in a Python worker of its own."""
-
-
-def shares(partitions: Sequence[str], tasks: int) -> list[Sequence[str]]:
-    """Return the partitions that each task asks for."""
-    return [partitions[task::tasks] for task in range(tasks)]
+"""Runs a task for each list of partitions, in a Python worker of its own."""
 
 
 def on_spark(spark: SparkSession) -> RunTasks:
@@ -81,7 +81,9 @@ class Ways:
         """Run the services until the block ends."""
         with ExitStack() as stack:
             services = {
-                way: stack.enter_context(TimelineService([base_path], storage_options=options[way]))
+                way: stack.enter_context(
+                    TimelineService([base_path], storage_options=options[way], settings=_QUIET)
+                )
                 for way in (FORGETS, KEPT)
             }
             yield cls(base_path, options, direct, services, run)
@@ -98,14 +100,17 @@ class Ways:
         newest = LocalView.newest(TableView(open_storage(self.base_path, self.direct))).timeline
         return ViewLocation(self.base_path, (), None, {}, newest.last_time, newest.hash)
 
-    def ask(self, way: str, day: int, at: ViewLocation, each: Sequence[Sequence[str]]) -> Job:
-        """Run a job in one way.
+    def ask(
+        self, way: str, day: int, at: ViewLocation, partitions: Sequence[str], tasks: int
+    ) -> Job:
+        """Run a job in one way, of which each task asks for all partitions.
 
         Args:
             way: One of ``WAYS``.
             day: Number of the day.
             at: The table at the instant that is asked about.
-            each: The partitions of each task.
+            partitions: The table's.
+            tasks: Number of tasks.
         """
         service = self.services.get(way)
         where = replace(
@@ -115,7 +120,7 @@ class Ways:
             storage_options=self.options[way],
         )
         begin = time.monotonic()
-        answers = self.run(partial(ask, where), each)
+        answers = self.run(partial(ask, where), [partitions] * tasks)
         return Job(way, day, begin, time.monotonic(), tuple(answers))
 
 

@@ -159,7 +159,7 @@ def files(
     source: TableSource,
     output: str,
     partition: str | None,
-    as_of: str | datetime | None,
+    as_of: str | None,
     limit: int | None,
     columns: Sequence[str] | None,
 ) -> None:
@@ -218,7 +218,7 @@ def _check_partition(table: Table, found: pa.Table, partition: str | None) -> No
 def partitions(
     source: TableSource,
     output: str,
-    as_of: str | datetime | None,
+    as_of: str | None,
     limit: int | None,
     columns: Sequence[str] | None,
 ) -> None:
@@ -235,7 +235,7 @@ def partitions(
 def stats(
     source: TableSource,
     output: str,
-    as_of: str | datetime | None,
+    as_of: str | None,
     limit: int | None,
     columns: Sequence[str] | None,
 ) -> None:
@@ -253,7 +253,7 @@ def stats(
 @as_of_option
 @columns_option
 def schema(
-    source: TableSource, output: str, as_of: str | datetime | None, columns: Sequence[str] | None
+    source: TableSource, output: str, as_of: str | None, columns: Sequence[str] | None
 ) -> None:
     """Show the columns of a table's rows, meta columns first, with their Arrow types."""
     table = source.open()

@@ -211,13 +211,28 @@ def _lines(
                 before = ", "
         yield "]}\n"
     else:
-        cells = ([[escaped(_shown(v)) for v in row.values()] for row in rows] for rows in blocks)
+        cells = (
+            [[escaped(_shown(value)) for value in row.values()] for row in rows]
+            for rows in _whole_blocks(blocks)
+        )
         columns = [escaped(column) for column in schema.names]
         lines = as_columns(columns, cells)
         if sys.stdout.isatty():
             numbers = {field.name for field in schema if _is_number(field.type)}
             lines = on_terminal(columns, cells, shutil.get_terminal_size().columns, numbers)
         yield from (f"{line}\n" for line in lines)
+
+
+def _whole_blocks(blocks: Iterable[list[dict[str, Any]]]) -> Iterator[list[dict[str, Any]]]:
+    """Yield blocks of at least ``_BLOCK`` rows, but for the last, for columns that are aligned."""
+    held: list[dict[str, Any]] = []
+    for rows in blocks:
+        held += rows
+        if len(held) >= _BLOCK:
+            yield held
+            held = []
+    if held:
+        yield held
 
 
 def _cell(value: Any) -> str:

@@ -276,9 +276,9 @@ _SERVICE: Final = (
 )
 as_of_option: Final = click.option(
     "--as-of",
-    callback=_time,
     metavar="TIME",
-    help="The table as it was: an instant's requested time, or ISO 8601 with a zone.",
+    help="The table as it was: an instant's requested time, or ISO 8601 (in the table's time zone"
+    " unless it has one).",
 )
 since_option: Final = click.option(
     "--since",

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout, suppress
 from io import StringIO
 from pathlib import Path
-from tempfile import TemporaryFile
+from tempfile import TemporaryDirectory, TemporaryFile
 from typing import Any, NamedTuple
 
 from click.testing import CliRunner
@@ -30,10 +30,11 @@ from strandline.__main__ import main
 ROOT = Path(__file__).parents[2]
 _BLOCK = re.compile(r"^```(python|py|sh|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _NEEDS_BASH = re.compile(r"[|&><$;`]|^(?!strandline (?!serve\b|fleet\b)|#|$)", re.MULTILINE)
-_BEFORE = f"""
-set -euo pipefail
-strandline() {{ {shlex.quote(sys.executable)} -m strandline "$@"; }}
+_COMMAND = f"""#!/bin/sh
+exec {shlex.quote(sys.executable)} -m strandline "$@"
 """
+_LONGEST_S = 60
+"""A page's shell blocks take a few seconds each."""
 
 
 class Block(NamedTuple):
@@ -119,20 +120,25 @@ def _run_here(code: str) -> str:
 def _group_of_processes() -> Iterator[Callable[[str], str]]:
     """Yield a function that runs bash and returns its stdout; end what it leaves running."""
     groups = []
+    folder = TemporaryDirectory()
+    command = Path(folder.name, "strandline")
+    command.write_text(_COMMAND, "utf-8")
+    command.chmod(0o700)
+    path = f"{folder.name}{os.pathsep}{os.environ['PATH']}"
+    environ = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": path}
 
     def run_in_bash(code: str) -> str:
-        environ = {**os.environ, "PYTHONPATH": str(ROOT)}
         with TemporaryFile("w+") as out, TemporaryFile("w+") as err:
             # Files, as what stays in the background would keep a pipe open.
             started = subprocess.Popen(
-                ["bash", "-c", _BEFORE + code],
+                ["bash", "-euo", "pipefail", "-c", code],
                 stdout=out,
                 stderr=err,
                 env=environ,
                 start_new_session=True,
             )
             groups.append(started.pid)
-            failed = started.wait()
+            failed = started.wait(_LONGEST_S)
             out.seek(0)
             err.seek(0)
             assert not failed, f"{code}\n{err.read()}"
@@ -144,6 +150,7 @@ def _group_of_processes() -> Iterator[Callable[[str], str]]:
         for group in groups:
             with suppress(ProcessLookupError):
                 os.killpg(group, signal.SIGTERM)
+        folder.cleanup()
 
 
 def _compare(wanted: Block, printed: str) -> None:

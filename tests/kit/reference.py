@@ -1,7 +1,7 @@
-"""Generate docs/reference.md from the code: ``python -m tests.kit.reference --write``.
+"""Generate docs/reference.md and python.md from code: ``python -m tests.kit.reference --write``.
 
 Commands come from click, view routes from the route table, settings from the tables of settings.
-``tests/test_docs.py`` fails if the document is out of date or lacks a route that is served.
+``tests/test_docs.py`` fails if a document is out of date or lacks a route that is served.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from strandline.write.options.foreign_options import (
     WITHOUT_EFFECT,
     HudiOption,
 )
+from tests.kit import python_reference
 from timeline import tracing
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "reference.md"
@@ -423,11 +424,15 @@ def _with_attributes(cell: str) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print the document, or with ``--write`` write the file once the whole text is made."""
+    """Print the first document, or with ``--write`` write both once their whole texts are made."""
     if arguments == ["--write"]:
-        made = reference()
-        DOCUMENT.write_text(made, "utf-8")
-        print(f"written: {DOCUMENT}")
+        made = {
+            DOCUMENT: reference(),
+            python_reference.DOCUMENT: python_reference.python_reference(),
+        }
+        for document, text in made.items():
+            document.write_text(text, "utf-8")
+            print(f"written: {document}")
         return 0
     if arguments:
         print("usage: python -m tests.kit.reference [--write]", file=sys.stderr)

@@ -92,7 +92,7 @@ def test_a_day_on_an_object_store(tmp_path, capsys, table_type):
     assert code == 0, printed
     report = read_store(folder)
     assert report.failures == []
-    assert "16 partitions? Asked by 16 fresh Python workers" in " ".join(printed.split())
+    assert "16 partitions? Asked by each of 16 fresh Python" in " ".join(printed.split())
     lists, forgets, kept = (report.of(way)[0].requests.answered for way in WAYS)
     assert lists > forgets > kept > 0
     assert report.killed[0] != report.killed[1]

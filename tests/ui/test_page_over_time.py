@@ -231,6 +231,39 @@ def test_heartbeats_grow_old_without_a_commit(visit: Visit, root: Path) -> None:
     expect(held).to_contain_text("10 min ago")
 
 
+def test_many_commits_read_once_what_a_clean_would_delete(visit: Visit, root: Path) -> None:
+    path = root / "busy"
+    table = SmallTable(LocalStorage(str(path)))
+    table.write(("p=1", "a-0"))
+    asked: list[str] = []
+    visit.page.on("request", lambda request: asked.append(request.url))
+    watches: list[Route] = []
+    visit.page.route("**/v2/watch?*", lambda route: watches.append(route))
+
+    def watched(**answer: Any) -> None:
+        """Answer the newest watch; wait for the next, which follows all that this one led to."""
+        many = len(watches)
+        watches[-1].fulfill(json=answer)
+        while len(watches) == many:
+            visit.page.evaluate("new Promise((resolve) => requestAnimationFrame(resolve))")
+
+    def read(name: str) -> int:
+        return sum(f"/v2/{name}?" in url for url in asked)
+
+    with visit.page.expect_request("**/v2/watch?*"):
+        entered(visit, of(path))
+    visit.page.evaluate("fetch('icon.svg').then(() => null)")
+    before = read("partitions")
+    for number in range(3):
+        watched(changed=True, state=f"{number}")
+    assert (read("partitions"), read("clean")) == (before + 3, 1)
+    visit.page.clock.fast_forward(31_000)
+    watched(changed=False, state="2")
+    assert read("clean") == 2
+    watched(changed=False, state="2")
+    assert read("clean") == 2
+
+
 def test_a_late_answer_is_of_no_other_partition(visit: Visit, root: Path) -> None:
     path = root / "ordered"
     SmallTable(LocalStorage(str(path))).write(("p=1", "a-0"), ("p=2", "b-0"))

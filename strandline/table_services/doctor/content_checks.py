@@ -158,7 +158,7 @@ def _key_range(footer: pq.FileMetaData) -> str | None:
         statistics = footer.row_group(group).column(column).statistics
         if statistics is None or not statistics.has_min_max:
             continue
-        least, most = str(statistics.min).encode(), str(statistics.max).encode()
+        least, most = map(_as_bytes, (statistics.min, statistics.max))
         if least < low or most[: len(high)] > high:
             return (
                 f"its footer says keys {low.decode(errors='replace')!r:.60} to"
@@ -166,3 +166,7 @@ def _key_range(footer: pq.FileMetaData) -> str | None:
                 f" {statistics.max!r:.60}"
             )
     return None
+
+
+def _as_bytes(value: str | bytes) -> bytes:
+    return value if isinstance(value, bytes) else value.encode()

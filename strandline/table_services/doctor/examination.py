@@ -35,7 +35,7 @@ from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import CommitMetadata
 from timeline.storage.base import FileInfo, FileKind, Storage
 from timeline.table.config import CONFIG_PATH, META_FOLDER
-from timeline.table.config_file import BACKUP_PATH
+from timeline.table.config_file import BACKUP_PATH, supported
 from timeline.table.partition_metadata import path_in
 
 T = TypeVar("T")
@@ -58,6 +58,7 @@ def examine(storage: Storage, clock: Clock, *, deep: bool = False) -> tuple[Find
 
     Raises:
         TableNotFoundError: There is no table: neither properties nor a backup of them.
+        UnsupportedTableError: Its version, type, time zone or base format isn't supported.
         StorageError: Something can't be listed or read.
 
     Cost: a list for each directory of the table; that of ``read_picture``; two small reads for each
@@ -71,7 +72,8 @@ def examine(storage: Storage, clock: Clock, *, deep: bool = False) -> tuple[Find
     config = usable(properties)
     if config is None or any(each.code in _STOPS for each in found):
         return in_order(found)
-    examination = Examination(TableMetaClient(storage, config, cause=CAUSE), clock, deep=deep)
+    meta = TableMetaClient(storage, supported(config, storage.base_path), cause=CAUSE)
+    examination = Examination(meta, clock, deep=deep)
     return in_order((*found, *examination.findings()))
 
 

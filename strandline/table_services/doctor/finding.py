@@ -127,7 +127,7 @@ FAULTS: Final = {
             "drop it (hoodie.metadata.enable=false in the next write) or have Hudi build it again:"
             " its readers miss rows",
         ),
-        Fault("orphan-file", WARNING, "--fix --apply deletes it when it is a day old"),
+        Fault("orphan-file", WARNING, _SWEPT),
         Fault(
             "visible-orphan",
             ERROR,

@@ -67,7 +67,7 @@ class Repair:
     Attributes:
         code: The finding's code.
         name: Path under the base path.
-        bytes: Its size before.
+        bytes: Bytes of a file that was deleted, 0 if unknown.
         done: Whether it was changed.
         what: What was done, or why nothing was.
     """
@@ -138,14 +138,15 @@ class _Repairer:
                 yield self._done(each, name, act)
 
     def _done(self, found: Finding, name: str, act: Callable[[str], str | None]) -> Repair:
-        size = found.bytes if len(found.names) == 1 else 0
+        writes = found.code.startswith(("properties", "partition"))
+        size = 0 if writes or len(found.names) > 1 else found.bytes
         try:
             why = act(name)
         except StorageError as error:
             logger.warning("%s of %s isn't repaired: %s", name, self._storage.base_path, error)
             why = str(error)
-        verb = "written" if found.code.startswith(("properties", "partition")) else "deleted"
-        return Repair(found.code, name, size, why is None, verb if why is None else why)
+        done = "written" if writes else "deleted"
+        return Repair(found.code, name, size, why is None, done if why is None else why)
 
     def _examined(self) -> tuple[Examination, Picture]:
         """Return the table as it is now; it is read again if the timeline has changed."""

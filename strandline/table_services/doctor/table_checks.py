@@ -172,6 +172,7 @@ def check_files_of_instants(picture: Picture) -> Iterator[Finding]:
             (_path(picture, instant),),
             instant.size_bytes or 0,
         )
+    archived = picture.archive.timeline
     by_key: dict[tuple[str, str], list[Instant]] = defaultdict(list)
     for instant in picture.files:
         by_key[instant.requested_time, completed_action(instant.action)].append(instant)
@@ -190,7 +191,8 @@ def check_files_of_instants(picture: Picture) -> Iterator[Finding]:
             for state in _before(last)
             if all(instant.state is not state for instant in found)
         ]
-        if lacking:
+        # An archival deletes the files of earlier states first.
+        if lacking and not (archived is not None and archived.contains_time(time)):
             yield Finding(
                 "missing-predecessor",
                 f"{action} {time} is {last.state.value.lower()} without a file of state"

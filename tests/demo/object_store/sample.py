@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from demo.object_store.record import FORGETS, KEPT, LISTS, Job, StoreReport, counted
+from dataclasses import replace
+
+from demo.object_store.record import FORGETS, KEPT, LISTS, Job, Passed, StoreReport, counted
 from demo.object_store.task import TaskAnswer
 from demo.record import BatchRecord, FileLife, GroupProof, Proof
 
@@ -24,7 +26,7 @@ def measure(found, requests, *, passed=None, tag=None):
     """Return a job with so many requests in the server's log, spread over its first 5 s."""
     at = [found.begin_s + 5 * number / requests for number in range(requests)]
     passed = at if passed is None else at[:passed]
-    return counted(found, at, [(each, tag or found.way) for each in passed])
+    return counted(found, at, [Passed(tag or found.way, each - 0.03, each) for each in passed])
 
 
 def report(capacity=100.0):
@@ -55,7 +57,7 @@ def report(capacity=100.0):
         rows=12345,
         loading=measure(job(KEPT, 300, -20.0), 25),
         jobs=tuple(jobs),
-        after_kill=measure(job(KEPT, 303, 500.0), 25),
+        after_kill=replace(measure(job(KEPT, 303, 500.0), 25), is_disturbed=True),
         killed=(11, 12),
         feed=feed,
         proofs=proofs,

@@ -27,6 +27,8 @@ def test_requests_are_those_of_the_servers_log_within_the_job():
     found = measure(job(LISTS, 301, 100.0), 40)
     assert (found.requests.answered, found.requests.by_way) == (40, {LISTS: 40})
     assert found.requests.busiest == 8
+    assert found.requests.took_s == pytest.approx(0.03)
+    assert found.rate == 4
     assert report().spread(LISTS, lambda each: each.requests.answered).most == 34
 
 
@@ -93,9 +95,16 @@ def test_a_service_that_was_not_replaced_and_wrong_rows_are_failures():
 
 
 def test_times_are_compared_below_half_of_what_the_server_can_answer():
-    busiest = report().busiest.requests.busiest
-    assert report(capacity=2 * busiest).compares_times
-    assert not report(capacity=2 * busiest - 1).compares_times
+    assert report().busiest.rate == 3.4
+    assert report(capacity=6.9).compares_times
+    assert not report(capacity=6.7).compares_times
+
+
+def test_tasks_may_list_while_the_service_is_replaced():
+    found = report()
+    listed = measure(job(KEPT, 303, 500.0, fallbacks=("it is dead",), calls=1), 25)
+    assert replace(found, after_kill=replace(listed, is_disturbed=True)).failures == []
+    assert len(replace(found, after_kill=listed).failures) == 2
 
 
 def test_the_busiest_second_is_any_second():

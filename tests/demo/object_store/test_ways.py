@@ -9,7 +9,7 @@ from demo.object_store.job import write_options
 from demo.object_store.lake import OFF, ON, StoreLake, base_path, loads
 from demo.object_store.record import FORGETS, KEPT, LISTS, WAYS
 from demo.object_store.server import StoreServer
-from demo.object_store.ways import Ways, order, shares
+from demo.object_store.ways import Ways, order
 from demo.progress import note
 from demo.prove import prove
 from strandline import LocalEngine, WriteClient
@@ -44,15 +44,15 @@ def test_the_ways_are_counted_in_the_servers_log(server, lake, rows):
     partitions = [f"dt=2013-01-{number:02}" for number in range(1, day + 1)]
     options = {way: server.options(way) for way in WAYS}
     with Ways.running(at, options, server.direct, in_processes) as ways:
-        jobs = [ways.ask(KEPT, 6, ways.newest(), shares(partitions[:-1], 2))]
+        jobs = [ways.ask(KEPT, 6, ways.newest(), partitions[:-1], 2)]
         settings = write_options(9, "copy-on-write", service=False)
         (batch,) = batches(rows, day, first=day)
         with WriteClient(LocalEngine(), at, settings, storage_options=server.direct) as client:
             client.upsert(arrow(batch.upserts), extra_metadata=note(day, "upsert"))
         ways.forget()
-        jobs += [ways.ask(way, day, ways.newest(), shares(partitions, 2)) for way in order(1)]
+        jobs += [ways.ask(way, day, ways.newest(), partitions, 2) for way in order(1)]
         # What is kept is kept: without a commit nothing is read.
-        jobs.append(ways.ask(KEPT, day, ways.newest(), shares(partitions, 2)))
+        jobs.append(ways.ask(KEPT, day, ways.newest(), partitions, 2))
     loading, *asked, again = server.count(jobs)
     assert [failure for each in (loading, *asked, again) for failure in each.failures] == []
     by_way = {each.job.way: each for each in asked}
@@ -61,7 +61,7 @@ def test_the_ways_are_counted_in_the_servers_log(server, lake, rows):
     for each in asked:
         assert each.requests.by_way == {each.job.way: each.requests.answered}
         assert each.job.answer == asked[0].job.answer
-        assert sum(task.files for task in each.job.tasks) == len(partitions)
+        assert [task.files for task in each.job.tasks] == [len(partitions)] * 2
     assert all(task.driver_s > 0 for task in by_way[LISTS].job.tasks)
     # Each call that a task counts is a request.
     assert sum(task.calls for task in by_way[LISTS].job.tasks) <= lists

@@ -5,7 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +20,7 @@ from click.testing import CliRunner, Result
 from strandline import Table
 from strandline.__main__ import main
 from strandline.cli.output import FORMATS
+from tests.kit.concurrency.patience import PROCESS_S
 from tests.kit.servers.live_service import TOKEN, serving
 from tests.kit.tables import golden
 from tests.kit.tables.reader import contents
@@ -48,6 +52,7 @@ def printed(verb: str, base: object, *arguments: object) -> Result:
     return done
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("scenario", golden.scenarios())
 def test_verbs_print_what_table_returns_and_change_no_byte(scenario, tmp_path):
     base = golden.build(scenario, golden.steps(scenario)[-1], tmp_path)
@@ -292,3 +297,25 @@ def test_tables_are_found_below_a_root(written, tmp_path):
     none = run("tables", tmp_path / "none")
     assert none.exit_code == 2
     assert f"there is no folder {tmp_path / 'none'}" in none.stderr
+
+
+@pytest.mark.property
+def test_two_processes_at_once_print_the_same(written):
+    command = [sys.executable, "-m", "strandline", "files", str(written), "--output", "arrow"]
+    pipe = subprocess.PIPE
+    both = [subprocess.Popen(command, stdout=pipe, stderr=pipe) for _ in range(2)]
+    (first, said), (second, _) = [each.communicate(timeout=PROCESS_S) for each in both]
+    assert [each.returncode for each in both] == [0, 0]
+    assert first == second
+    assert pa.ipc.open_stream(first).read_all().equals(Table(written).files())
+    assert said == b"2 slices\n"
+
+
+@pytest.mark.property
+def test_a_reader_that_leaves_ends_the_command_silently(written):
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-m", "strandline", "slices", str(written), "--output", "arrow"]
+    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, timeout=PROCESS_S)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (1, b"")

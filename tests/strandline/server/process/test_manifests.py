@@ -15,13 +15,13 @@ from typing import Any
 import click
 import pytest
 import yaml
-from tests.dist.image import CONTAINERFILE, stages_of
 
 from strandline.__main__ import main
 from strandline.cli.serve import SettingOption, serve
 from strandline.server.http.authorization import GREETING, HEALTH
 from strandline.settings.command_line import FLAGS
 from strandline.settings.sources import ServeSettings, variable
+from tests.release.image import CONTAINERFILE, stages_of
 from tests.strandline.server.process.test_command import Serving
 
 EXAMPLES = Path(__file__).parents[4] / "examples"
@@ -276,7 +276,7 @@ def test_memory_is_enough_for_the_budget(name: str) -> None:
 
 
 def test_the_image_runs_the_command() -> None:
-    """tests/dist runs it; here it is what the manifests say."""
+    """tests/release runs it; here it is what the manifests say."""
     stage = stages_of(CONTAINERFILE.read_text("utf-8"))[-1]
     assert stage.only("ENTRYPOINT").words() == ["strandline"]
     serve, *_ = stage.only("CMD").words()

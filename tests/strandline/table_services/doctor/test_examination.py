@@ -21,7 +21,8 @@ from tests.kit.tables.small_table import SmallTable
 from tests.strandline.table_services.doctor.planted import Recorded, beside
 from tests.strandline.write.tables import client, row, table
 from timeline.clock import format_instant_time
-from timeline.errors import TableNotFoundError
+from timeline.errors import TableNotFoundError, UnsupportedTableError
+from timeline.metadata import codec
 
 
 class NotedStorage(MemoryStorage):
@@ -220,3 +221,19 @@ def test_the_table_tells_and_the_client_repairs(tmp_path: Path):
 def test_no_table_is_an_error():
     with pytest.raises(TableNotFoundError, match="no table"):
         examine(MemoryStorage(), ManualClock(DAY_MS))
+
+
+def test_a_table_of_a_version_that_is_not_supported_is_an_error():
+    table = Recorded("cow_basic_v9")
+    table.change_properties(hoodie_table_version="10")
+    with pytest.raises(UnsupportedTableError, match="version 10"):
+        examine(table.storage, table.clock)
+
+
+def test_an_interrupted_archival_is_no_fault():
+    """It deletes the files of earlier states of instants that the archive has, then the last."""
+    table = Recorded("archival_cow_v9")
+    archived = next(i for i in table.meta.archived_timeline().timeline if i.action == "commit")
+    data = codec.encode(table.meta.archived_timeline().read(archived), 9)
+    table.put(table.instant_file(archived), data)
+    assert "missing-predecessor" not in {f.code for f in examine(table.storage, table.clock)}

@@ -309,3 +309,27 @@ def test_markers_and_heartbeats_of_running_writes_stay():
     repair(table.storage, NO_LOCK, table.clock)
     assert all(path in table.storage.files for path in kept)
     assert table.clock.now_ms() - table.storage.files[kept[0]][1] >= DAY_MS
+
+
+def test_without_a_readable_archive_no_file_is_an_orphan():
+    """A savepoint may keep an older commit on the timeline, and the archive has those between."""
+    table = Recorded("archival_cow_v9")
+    path = orphan_in(table)
+    assert "orphan-file" in {each.code for each in examine(table.storage, table.clock)}
+    for manifest in table.paths("manifest_"):
+        table.put(manifest, b"{")
+    assert {each.code for each in examine(table.storage, table.clock)} == {"broken-archive"}
+    assert repair(table.storage, NO_LOCK, table.clock) == ()
+    assert path in table.storage.files
+
+
+def test_two_orphans_of_one_group_and_instant_are_orphans():
+    table = Recorded("cow_basic_v9")
+    first = orphan_in(table)
+    second = table.put(beside(first, token="7-77-777"), table.data(first))
+    found = examine(table.storage, table.clock)
+    assert {(each.code, each.names) for each in found} == {
+        ("orphan-file", (path,)) for path in (first, second)
+    }
+    done = repair(table.storage, NO_LOCK, table.clock)
+    assert sum(each.bytes for each in done) == sum(each.bytes for each in found)
