@@ -105,7 +105,7 @@ def test_a_look_up_of_many_partitions_lists_the_timeline_once_for_many(table, sh
     assert (report.lookups[0].route, report.lookups[0].source) == ("look_up", "local")
     calls = report.storage_calls()
     assert calls["list", "lookup"] < len(asked)
-    assert calls["list", "sync"] == 3  # one when it opens, two for a thousand each
+    assert calls["list", "sync"] == 2  # one when it opens, one for all that are nothing
     view.close()
 
 
