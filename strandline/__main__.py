@@ -21,15 +21,38 @@ from strandline.version import __version__
 COMMANDS: Final[Mapping[str, str]] = {
     "archive": "Show which instants of a table an archival would move, or move them.",
     "clean": "Show what a clean of a table would delete, or delete it.",
+    "commit": "Show what a commit wrote to each partition, and what it recorded about itself.",
     "compact": "Show which file groups of a table a compaction would take, or compact them.",
+    "completion": "Print the script by which a shell completes commands, tables and their parts.",
+    "count": "Print the number of a table's rows.",
+    "doctor": "Show what is wrong with a table, and what to do about it.",
+    "files": "Show the files that readers of a table read: the newest slice of each file group.",
     "fleet": "Show or simulate a fleet of servers; change what its servers share.",
+    "history": "Show all instants of a table, archived ones first, and what each did.",
+    "incremental": "Print the rows that the commits of a time wrote: after --since, up to --until.",
+    "inspect": "Show one kind of a table's metadata.",
+    "partitions": "Show the partitions of a table, with the number and size of their files.",
     "pins": "Show the leases by which readers hold files of a table, or revoke them.",
+    "properties": "Show the properties of a table: those of hoodie.properties, by name.",
+    "read": "Print the rows of a table, those of its newest instant or of an earlier time.",
+    "schema": "Show the columns of a table's rows, meta columns first, with their Arrow types.",
     "serve": "Serve the tables below the given roots until SIGTERM or SIGINT.",
+    "slices": "Show every file slice of a table's file groups, the newest of each group first.",
+    "stats": "Show how many files a table has and how large they are, also by partition.",
+    "tables": "Show the tables below a root.",
     "top": "Show what a running service does: requests, latencies, refusals, memory, tables.",
     "why": "Show why a file of a table is still there, or gone.",
 }
 """Name → the first line of its help."""
-_BESIDE: Final = {"why": "clean"}
+_BESIDE: Final = {
+    **dict.fromkeys(
+        ("commit", "files", "history", "inspect", "partitions", "properties", "schema", "slices"),
+        "metadata",
+    ),
+    **dict.fromkeys(("count", "incremental", "read"), "rows"),
+    "stats": "metadata",
+    "why": "clean",
+}
 """Name → the module of ``strandline.cli`` that has it, where that has another name."""
 
 

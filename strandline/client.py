@@ -19,7 +19,8 @@ import pyarrow as pa
 from executor_proxy.exchange import Timeouts
 from executor_proxy.http import DEFAULT_TIMEOUTS, HttpSession
 from strandline.server.rest.openapi import ARROW
-from strandline.server.rest.operation import BY_NAME, Operation, Refusal
+from strandline.server.rest.operation import BY_NAME, Operation
+from strandline.server.rest.parameter import Refusal
 from timeline.encoding.json_text import bounded_loads
 from timeline.errors import BadAnswerError, InputError
 

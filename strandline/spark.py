@@ -32,6 +32,7 @@ from strandline.read.scan import Scan
 from strandline.read.scan_plan import bytes_of
 from strandline.table_api.table import Table
 from strandline.write.engine.worker_reuse import prepare_reuse
+from strandline.write.engine.workers_python import check_python, choose_python
 from timeline.errors import InputError
 
 TASK_BYTES: Final = 128 << 20
@@ -81,7 +82,7 @@ def read(
         token: As of ``Table``; it isn't in the frame's plan, nor sent to tasks.
 
     Raises:
-        ConfigError: As of ``Table``.
+        ConfigError: As of ``Table``; or the executors' Python lacks packages that tasks need.
         TableNotFoundError: There is no table.
         InputError: As of ``Table.scan``, or Spark has no type for a column, which is named.
         UnsupportedTableError: As of ``Table``, and of ``Table.scan``.
@@ -91,6 +92,7 @@ def read(
     Rows of different tasks have no order. Cost: as of ``Table.scan``; a task reads up to 128 MiB of
     files, or one file slice, and less if there are more cores.
     """
+    choose_python(session.sparkContext)
     scan = scan_of(
         Table(base_path, storage_options, service=service, token=token),
         columns,
@@ -100,6 +102,7 @@ def read(
         since=since,
         until=until,
     )
+    check_python(session.sparkContext)
     schema = spark_schema(scan.schema if scan.schema.names else _ROWS_ALONE)
     parts = task_slices(scan, _cores(session))
     task = _ReadTask(scan.of_slices(()), tuple(parts))

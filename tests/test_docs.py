@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
+import json
 import pkgutil
 import re
+import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
+import executor_proxy
 import strandline
 from strandline.__main__ import main
 from strandline.settings.command_line import FLAGS, SERVE_SETTINGS
 from strandline.settings.setting import Setting, SettingScope, declared
 from strandline.settings.sources import variable
-from tests.kit import reference
+from tests.kit import document_page, notebook, python_reference, reference, site
+from tests.kit.servers.s3_server import S3Endpoint
 from timeline import errors
 
 ROOT = Path(__file__).parents[1]
@@ -34,6 +42,38 @@ def text(name: str) -> str:
 def test_reference_is_what_the_code_says() -> None:
     again = "run: python -m tests.kit.reference --write"
     assert text("docs/reference.md") == reference.reference(), again
+    assert text("docs/python.md") == python_reference.python_reference(), again
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    page = text("docs/python.md")
+    modules = [strandline, executor_proxy]
+    names = {name for module in modules for name in module.__all__ if not name.startswith("_")}
+    assert {"Table", "connect"} <= names
+    assert [
+        name for name in sorted(names) if not re.search(rf"^## {name}$|\.{name}\(", page, re.M)
+    ] == []
+
+
+def codes_of_the_service() -> Iterator[str | int]:
+    """Yield codes of answers that the service's source makes without a class, or statuses."""
+    for path in (ROOT / "strandline" / "server").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+                continue
+            given = [each for part in node.args for each in ast.walk(part)]
+            values = [each.value for each in given if isinstance(each, ast.Constant)]
+            if node.func.id in ("Refusal", "bad"):
+                texts = [value for value in values if isinstance(value, str)]
+                yield from (each for each in texts if re.fullmatch(r"[a-z]+(_[a-z]+)+", each))
+            elif node.func.id == "RefusedError":
+                yield from (each for each in values if isinstance(each, int))
+
+
+def test_every_code_of_an_answer_is_in_the_reference() -> None:
+    found = {*codes_of_the_service()}
+    assert {"cursor_gone", 401} <= found
+    assert found <= {each for told in python_reference.REFUSALS for each in told}
 
 
 def declared_settings() -> Iterator[Setting[Any]]:
@@ -144,7 +184,7 @@ def test_architecture_names_only_what_is_there() -> None:
 
 DOCUMENTS = sorted(
     path.relative_to(ROOT)
-    for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/*.md"))
+    for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/*.md"))
 )
 
 
@@ -191,11 +231,13 @@ def output_of(code: str) -> str:
 
 
 @pytest.mark.property
-def test_example_of_the_readme_runs(tmp_path: Path) -> None:
-    """The first Python block, on the engine that needs no Spark."""
-    block = re.search(r"```python\n(.*?)```", text("README.md"), re.S)
-    assert block
-    assert output_of(block[1].replace("/tmp/flights", str(tmp_path / "flights")))
+def test_examples_of_the_readme_run(tmp_path: Path) -> None:
+    """The first two Python blocks, on the engine that needs no Spark."""
+    found = re.findall(r"```python\n(.*?)```", text("README.md"), re.S)
+    code = "\n".join(found[:2]).replace("/tmp/flights", str(tmp_path / "flights"))
+    code += "\nprint(history.num_rows, late.values.tolist(), lazy.collect().height, busy.rows())"
+    printed = output_of(f"{code}\nprint(then.num_rows)")
+    assert printed.splitlines()[1:] == ["2 [['b', 9]] 1 [('tue', 1)]", "2"]
 
 
 @pytest.mark.property
@@ -214,6 +256,109 @@ def test_examples_of_the_writing_guide_run(tmp_path: Path) -> None:
     assert len(blocks) >= 5
     code = "\n".join(blocks).replace("/lake/flights", str(tmp_path / "flights"))
     output_of(code + "\nassert offset == '1042'\n")
+
+
+FIRST = ROOT / "docs" / "tutorials" / "first-table.md"
+PAGES = sorted(
+    path
+    for folder in ("tutorials", "how-to", "explanation")
+    for path in (ROOT / "docs" / folder).glob("*.md")
+)
+PORTS = ("26754", "26755", "26756")
+
+
+def free_ports() -> list[str]:
+    """Return as many ports as pages use, which nobody listens on."""
+    with ExitStack() as stack:
+        taken = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in PORTS]
+        return [str(each.getsockname()[1]) for each in taken]
+
+
+def test_the_stream_of_the_tutorial_is_the_example() -> None:
+    page = text("docs/tutorials/stream.md")
+    shown = [each.code for each in document_page.blocks(page, on_spark=True)]
+    assert len(shown) == 3
+    example = text("examples/stream.py")
+    assert [
+        code for code in shown if code not in example and indent(code, "    ") not in example
+    ] == []
+
+
+def test_the_job_of_the_tutorial_has_the_seven_options() -> None:
+    (lines,) = re.findall(r"```properties\n(.*?)```", text("docs/drop-in.md"), re.S)
+    wanted = dict(line.split("=") for line in lines.splitlines())
+    (code,) = re.findall(r"```py\n(.*?)```", text("docs/tutorials/drop-in.md"), re.S)
+    (options,) = (
+        ast.literal_eval(each.value)
+        for each in ast.parse(code).body
+        if isinstance(each, ast.Assign) and isinstance(each.value, ast.Dict)
+    )
+    host = "hoodie.filesystem.view.remote.host"
+    assert len(wanted) == 7
+    assert wanted.items() <= {**options, host: wanted[host]}.items()
+
+
+@pytest.fixture(scope="module")
+def first_table(
+    tmp_path_factory: pytest.TempPathFactory, s3: S3Endpoint
+) -> tuple[Path, dict[str, Any]]:
+    """A folder in place of `/tmp` with the first tutorial's table, and its Python names."""
+    s3.storage_at("s3://lake")._fs.call_s3("create_bucket", Bucket="lake")
+    folder = tmp_path_factory.mktemp("pages")
+    written = FIRST.read_text("utf-8").partition("\n## Read\n")[0]
+    names = document_page.run(document_page.blocks(written, {"/tmp/": f"{folder}/"}))
+    # A service of their own for the clients of later pages would take most of the time.
+    names["options"]["hoodie.embed.timeline.server"] = "false"
+    shutil.copytree(folder / "lake", folder / "kept")
+    return folder, names
+
+
+@pytest.mark.property
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_code_of_a_page_runs(
+    page: Path, first_table: tuple[Path, dict[str, Any]], s3: S3Endpoint
+) -> None:
+    """All but the first tutorial's begins with the table that it has written."""
+    folder, names = first_table
+    places = {"/tmp/": f"{folder}/", "http://localhost:9000": s3.endpoint}
+    places |= dict(zip(PORTS, free_ports(), strict=True))
+    shutil.rmtree(folder / "lake")
+    if page == FIRST:
+        names = {}
+    else:
+        shutil.copytree(folder / "kept", folder / "lake")
+    found = document_page.blocks(page.read_text("utf-8"), places)
+    document_page.run(found, names, str(page.relative_to(ROOT)))
+
+
+def test_the_notebook_is_the_first_tutorial() -> None:
+    made = notebook.notebook(FIRST.read_text("utf-8"))
+    assert notebook.NOTEBOOK.read_text("utf-8") == made, "run: python -m tests.kit.notebook --write"
+
+
+@pytest.mark.product  # they are the tutorial's blocks, which run on every change
+def test_the_notebooks_cells_run(tmp_path: Path) -> None:
+    cells = json.loads(notebook.NOTEBOOK.read_text("utf-8"))["cells"]
+    names: dict[str, Any] = {"__name__": "notebook"}
+    code = [cell for cell in cells if cell["cell_type"] == "code"]
+    assert len(code) >= 8
+    for cell in code:
+        assert cell["outputs"] == []
+        source = cell["source"].replace("/tmp/", f"{tmp_path}/")
+        exec(compile(source, cell["id"], "exec"), names)
+
+
+def test_what_a_page_of_the_site_loads_from_other_hosts_is_found() -> None:
+    page = """<a href="https://a.example/"><img src='//b.example/i.png'><link rel=stylesheet
+      href="https://c.example/s.css"><script src="_static/s.js"></script>
+      <style>@import "https://d.example/t.css";</style>"""
+    assert site.loads_elsewhere(page, ".html") == [
+        "//b.example/i.png",
+        "https://c.example/s.css",
+        "https://d.example/t.css",
+    ]
+    styles = "a { background: url(https://e.example/f.woff) } b { background: url(data:x) }"
+    assert site.loads_elsewhere(styles, ".css") == ["https://e.example/f.woff"]
 
 
 def test_the_writing_guide_says_which_errors_are_retryable() -> None:

@@ -7,12 +7,14 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
 import pytest
 import yaml
+
+from strandline.version import __version__
 
 ROOT = Path(__file__).parents[1]
 TOX = ROOT / "tox.ini"
@@ -135,6 +137,37 @@ def test_an_environment_that_collects_one_folder_has_all_tests_with_its_mark() -
         if ROOT / folder not in path.parents
     ]
     assert elsewhere == []
+
+
+def test_the_environment_of_all_tests_deselects_no_product() -> None:
+    """Its own ``-m`` replaces that of pyproject.toml, which leaves products out."""
+    command = TOX.read_text("utf-8").partition("[testenv:all]")[2].partition("[testenv:")[0]
+    (expression,) = re.findall(r'-m "(.+?)"', command)
+    project = (ROOT / "pyproject.toml").read_text("utf-8")
+    (default,) = re.findall(r'"-m", "(.+?)"', project)
+    assert {*default.split(" and ")} - {*expression.split(" and ")} == {"not product"}
+
+
+def wrong_tags(tags: Iterable[str], version: str) -> list[str]:
+    """Return the tags of releases that aren't of a version."""
+    releases = [tag for tag in tags if re.fullmatch(r"v\d.*", tag)]
+    return [tag for tag in releases if tag != f"v{version}"]
+
+
+def test_a_tag_of_this_commit_is_of_its_version() -> None:
+    command = ["git", "tag", "--points-at", "HEAD"]
+    told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert wrong_tags(told.stdout.split(), __version__) == []
+    tags = ["v1.2.3", "v1.2.3rc1", "v1.2", "demo"]
+    assert wrong_tags(tags, "1.2.3") == ["v1.2.3rc1", "v1.2"]
+
+
+def test_the_extra_all_has_every_other_one() -> None:
+    project = (ROOT / "pyproject.toml").read_text("utf-8")
+    table = project.partition("[project.optional-dependencies]")[2].partition("\n[")[0]
+    extras = re.findall(r"^(\w+) = ", table, re.MULTILINE)
+    (named,) = re.findall(r'^all = \["strandline\[(.+)\]"\]', table, re.MULTILINE)
+    assert sorted([*named.split(","), "all"]) == sorted(extras)
 
 
 def test_pre_commit_runs_the_ruff_of_tox() -> None:

@@ -64,9 +64,20 @@ def test_the_readmes_reading_on_a_merge_on_read_table(python: Path, tmp_path: Pa
         r"```python\n((?:(?!```).)*?to_lazy.*?)```", (ROOT / "README.md").read_text("utf-8"), re.S
     )
     assert len(block.splitlines()) <= 12
-    assert f"> {LATE}" in block
     base = golden.build_final(TABLE, tmp_path / "table")
-    script = block.replace("/lake/orders", str(base)) + PRINTED
+    # The same steps on a table with other columns.
+    others = {
+        "/tmp/flights": str(base),
+        '"late"': '"ts"',
+        "where late >": "where ts >",
+        " > 0": f" > {LATE}",
+        "day": "p",
+    }
+    script = block
+    for name, other in others.items():
+        assert name in script
+        script = script.replace(name, other)
+    script += PRINTED
     found = json.loads(run([str(python), "-c", script], tmp_path).splitlines()[-1])
     truth = golden.truth(TABLE)
     late = sorted((row["id"], row["ts"]) for row in truth["snapshot"] if row["ts"] > LATE)

@@ -16,6 +16,7 @@
     │   │   ├─ CreateUnansweredError        the file may still appear
     │   │   └─ FilesNotDeletedError         it tells which
     │   ├─ PathNotFoundError
+    │   │   └─ BucketNotFoundError          of an object store
     │   └─ AlreadyExistsError               lost an exclusive create
     ├─ TimelineError
     │   ├─ InstantNotFoundError
@@ -150,6 +151,10 @@ class FilesNotDeletedError(StorageUnavailableError):
 
 class PathNotFoundError(StorageError, status=404):
     """A file doesn't exist."""
+
+
+class BucketNotFoundError(PathNotFoundError):
+    """An object store's bucket doesn't exist."""
 
 
 class AlreadyExistsError(StorageError, status=409):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,18 +16,20 @@ from typing import Any, Final
 
 FORMATS: Final = ("table", "json", "jsonl", "csv", "arrow")
 
-_CONTROLS: Final = {code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)}
+_CONTROLS: Final = re.compile("[\x7f-\x9f]")
 """Control characters that JSON allows within a text, and some terminals obey."""
+_ENCODE: Final = json.JSONEncoder(ensure_ascii=False).encode
 
 
 def as_json(value: Any) -> str:
     """Return a value as a line of JSON without control characters; other letters as they are."""
-    return json.dumps(value, ensure_ascii=False).translate(_CONTROLS)
+    return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", _ENCODE(value))
 
 
 def counted(count: int, noun: str) -> str:
-    """Return a number of things: ``1 file``, ``2 files``."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
+    """Return a number of things: ``1 file``, ``2 files``, ``2 properties``."""
+    many = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+    return f"{count} {noun if count == 1 else many}"
 
 
 @contextmanager

@@ -211,7 +211,10 @@ def _lines(
                 before = ", "
         yield "]}\n"
     else:
-        cells = ([[escaped(_cell(v)) for v in row.values()] for row in rows] for rows in blocks)
+        cells = (
+            [[escaped(_shown(value)) for value in row.values()] for row in rows]
+            for rows in _whole_blocks(blocks)
+        )
         columns = [escaped(column) for column in schema.names]
         lines = as_columns(columns, cells)
         if sys.stdout.isatty():
@@ -220,11 +223,30 @@ def _lines(
         yield from (f"{line}\n" for line in lines)
 
 
+def _whole_blocks(blocks: Iterable[list[dict[str, Any]]]) -> Iterator[list[dict[str, Any]]]:
+    """Yield blocks of at least ``_BLOCK`` rows, but for the last, for columns that are aligned."""
+    held: list[dict[str, Any]] = []
+    for rows in blocks:
+        held += rows
+        if len(held) >= _BLOCK:
+            yield held
+            held = []
+    if held:
+        yield held
+
+
 def _cell(value: Any) -> str:
     """Return the text of a value that JSON can have."""
     if value is None:
         return ""
     return value if isinstance(value, str) else as_json(value)
+
+
+def _shown(value: Any) -> str:
+    """Return a value's text for people: texts of a list are separated by commas."""
+    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+        return ", ".join(value)
+    return _cell(value)
 
 
 def _json_rows(

@@ -30,7 +30,6 @@ from click.shell_completion import CompletionItem
 
 from strandline.cli.output import FORMATS
 from strandline.cli.tables_file import named_tables, tables_file
-from strandline.server.http.authorization import read_token_file
 from strandline.settings.setting import nearest
 from strandline.table_api.discovery import tables_below
 from timeline.errors import ConfigError, StrandlineError, TableNotFoundError
@@ -189,7 +188,9 @@ def _served(service: str | None, token_file: str | None) -> tuple[str | None, st
         return service, None
     if service is None:
         raise ConfigError("--token-file is given without --service, whose token it has")
-    return service, read_token_file(os.path.expanduser(token_file))[0]
+    authorization = import_module("strandline.server.http.authorization")  # it takes asyncio
+    token: str = authorization.read_token_file(os.path.expanduser(token_file))[0]
+    return service, token
 
 
 def _complete_table(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -275,9 +276,9 @@ _SERVICE: Final = (
 )
 as_of_option: Final = click.option(
     "--as-of",
-    callback=_time,
     metavar="TIME",
-    help="The table as it was: an instant's requested time, or ISO 8601 with a zone.",
+    help="The table as it was: an instant's requested time, or ISO 8601 (in the table's time zone"
+    " unless it has one).",
 )
 since_option: Final = click.option(
     "--since",

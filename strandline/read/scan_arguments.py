@@ -9,7 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from strandline.read.filter.row_filter import RowFilter, expression_text, unknown_column
+from strandline.read.filter.column_value import unknown_column
+from strandline.read.filter.row_filter import RowFilter, expression_text
 from strandline.records.meta_fields import META_FIELDS
 from timeline.errors import InputError
 from timeline.storage.base import checked_path

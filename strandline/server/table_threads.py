@@ -147,6 +147,21 @@ class TableThreads:
             ],
         }
 
+    def held_for(self, seconds: float) -> dict[str, float]:
+        """Return the tables of which a task has held a thread for so long → for how long, seconds.
+
+        Cost: one step for each task that is returned.
+        """
+        now = self._clock.monotonic()
+        found: dict[str, float] = {}
+        with self._lock:
+            for task, began in self._since.items():  # in the order in which they began
+                if now - began < seconds:
+                    break
+                if task.table != NO_TABLE:
+                    found.setdefault(str(task.table), now - began)
+        return found
+
     def close(self, *, finish_s: float | None = None) -> None:
         """Accept no more work.
 

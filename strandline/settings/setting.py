@@ -61,6 +61,7 @@ class Setting(Generic[T]):
         minimum: Lower bound of a number, inclusive.
         maximum: Upper bound of a number, inclusive.
         secret: Whether the value must not be shown; ``None`` decides by the name.
+        instead: What happens instead of what other values ask for, in messages that refuse them.
     """
 
     name: str
@@ -72,6 +73,7 @@ class Setting(Generic[T]):
     minimum: float | None = None
     maximum: float | None = None
     secret: bool | None = None
+    instead: str = ""
 
     def __post_init__(self) -> None:
         if not self.unit:
@@ -122,6 +124,7 @@ class Setting(Generic[T]):
         except ValueError:
             shown = "***" if self.is_secret else repr(text)
             allowed = f"; allowed: {self.describe_allowed()}"
+            allowed += f" ({self.instead})" if self.instead else ""
             raise refusal(called or self.name, shown, allowed) from None
         return cast("T", value)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 
+from strandline.settings.setting import nearest
 from timeline.archive.archived_timeline import ArchivedTimeline
 from timeline.errors import CorruptMetadataError, InstantNotFoundError
 from timeline.instant import WRITE_ACTIONS, Instant
@@ -251,9 +252,13 @@ class TableHistory:
                 f"{same[0]} of {self._base_path} is no commit; allowed: completed commits,"
                 " delta commits and replacecommits"
             )
+        commits = [i.requested_time for i in instants if _is_commit(i)]
+        before = max((each for each in commits if each < time), default=None)
+        near = nearest(time, commits) or before or min(commits, default=None)
         return InstantNotFoundError(
             f"{self._base_path} has no instant {time!r}, neither on the active timeline nor in the"
-            " archive"
+            " archive",
+            hint=f"the nearest commit is {near}" if near else None,
         )
 
 

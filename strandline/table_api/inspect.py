@@ -55,7 +55,8 @@ from timeline.encoding.log_block import (
 )
 from timeline.errors import CorruptMetadataError
 from timeline.meta_client import TableMetaClient
-from timeline.storage.base import Storage, mapped_client_errors
+from timeline.storage.base import Storage
+from timeline.storage.client_error import mapped_client_errors
 
 INSTANTS_SCHEMA: Final = pa.schema([*INSTANT_FIELDS, ("archived", pa.bool_())])
 LOG_FILES_SCHEMA: Final = pa.schema(

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime, timedelta, timezone
+from statistics import median_low
 from typing import Any, Final
 
 import pyarrow as pa
@@ -64,6 +65,19 @@ PARTITIONS_SCHEMA: Final = pa.schema(
         ("base_files", pa.int64()),
         ("log_files", pa.int64()),
         ("bytes", pa.int64()),
+    ]
+)
+STATS_SCHEMA: Final = pa.schema(
+    [
+        ("partition", pa.string()),
+        ("file_groups", pa.int64()),
+        ("base_files", pa.int64()),
+        ("log_files", pa.int64()),
+        ("base_bytes", pa.int64()),
+        ("log_bytes", pa.int64()),
+        ("smallest", pa.int64()),
+        ("median", pa.int64()),
+        ("largest", pa.int64()),
     ]
 )
 PINS_SCHEMA: Final = pa.schema(
@@ -171,6 +185,34 @@ def partition_rows(newest: Mapping[str, Sequence[FileSlice]]) -> pa.Table:
         names = PARTITIONS_SCHEMA.names[1:]
         rows.append({"partition": path, **{name: counts[name] for name in names}})
     return pa.Table.from_pylist(rows, PARTITIONS_SCHEMA)
+
+
+def stats_rows(newest: Mapping[str, Sequence[FileSlice]]) -> pa.Table:
+    """Return one row for the table, then one a partition, with the columns of ``STATS_SCHEMA``.
+
+    ``Table.stats`` lists them.
+
+    Args:
+        newest: Partition → the newest slices of its file groups.
+    """
+    every = [found for slices in newest.values() for found in slices]
+    rows = [_stats(None, every), *(_stats(path, newest[path]) for path in sorted(newest))]
+    return pa.Table.from_pylist(rows, STATS_SCHEMA)
+
+
+def _stats(partition: str | None, slices: Sequence[FileSlice]) -> dict[str, Any]:
+    bases = sorted(found.base_file.size for found in slices if found.base_file is not None)
+    logs = [log.size for found in slices for log in found.log_files]
+    sizes = (bases[0], median_low(bases), bases[-1]) if bases else (None, None, None)
+    return {
+        "partition": partition,
+        "file_groups": len(slices),
+        "base_files": len(bases),
+        "log_files": len(logs),
+        "base_bytes": sum(bases),
+        "log_bytes": sum(logs),
+        **dict(zip(("smallest", "median", "largest"), sizes, strict=True)),
+    }
 
 
 def pin_rows(leases: Iterable[Lease]) -> pa.Table:

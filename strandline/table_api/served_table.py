@@ -31,7 +31,8 @@ from fsview.query.sums import NEWEST, PartitionSums, slice_bytes
 from fsview.snapshot.snapshot import Snapshot
 from strandline.read.state.reader_lease import Leases
 from strandline.server.rest.listing import BlocksOf, Listing, Row, blocks, one_block
-from strandline.server.rest.operation import Column, Refusal
+from strandline.server.rest.operation import Column
+from strandline.server.rest.parameter import Refusal
 from strandline.table_api.history import TableHistory
 from strandline.table_api.inspect import pending_rows
 from strandline.table_api.metadata_rows import (

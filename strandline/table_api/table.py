@@ -10,20 +10,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import datetime
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 
 from fsview.local_view import open_view
 from fsview.model.file_group import FileSlice
 from fsview.model.file_system_view import FileSystemView, partition_names
-from strandline.read.scan import Scan
+from strandline.read.scan import Scan, pinned
 from strandline.read.scan_arguments import check_partition
 from strandline.read.state.changed_table import of_one_state
 from strandline.read.state.held_lease import HeldLease
 from strandline.read.state.pin import earliest_time, newest_schema
 from strandline.read.state.reader_lease import DEFAULT_TTL_S, Leases, held_from
 from strandline.read.state.slice_source import NEWEST, opened, service_location
+from strandline.table_api.discovery import enclosing_table
 from strandline.table_api.history import CommitSummary, TableHistory
 from strandline.table_api.inspect import Inspect
 from strandline.table_api.metadata_rows import (
@@ -31,10 +32,12 @@ from strandline.table_api.metadata_rows import (
     HISTORY_SCHEMA,
     PARTITIONS_SCHEMA,
     PINS_SCHEMA,
+    STATS_SCHEMA,
     file_rows,
     history_rows,
     partition_rows,
     pin_rows,
+    stats_rows,
 )
 from strandline.table_api.pinned import PinnedTable
 from strandline.table_services.archive.policy import archive_settings
@@ -44,18 +47,25 @@ from strandline.table_services.clean.policy import CleanSettings, clean_settings
 from strandline.table_services.clean.preview import CleanPreview, FileFate, preview, why
 from strandline.table_services.compact.planner import CompactionPlanner
 from strandline.table_services.compact.policy import compaction_settings
+from strandline.table_services.doctor.examination import examine
+from strandline.table_services.doctor.finding import FINDINGS_SCHEMA, findings_table
 from timeline.clock import SystemClock, TimeGenerator
-from timeline.errors import StrandlineError, TableNotFoundError
+from timeline.errors import InputError, TableNotFoundError
 from timeline.instant import Instant
 from timeline.meta_client import TableMetaClient
 from timeline.storage.open import open_storage, path_text
 from timeline.storage.table_id import absolute
 from timeline.table.config import TableConfig
 
-__all__ = ["FILES_SCHEMA", "HISTORY_SCHEMA", "PARTITIONS_SCHEMA", "PINS_SCHEMA", "Table"]
-
-DEEPEST: Final = 5
-"""Most folders above a path that are searched: those of a data file by day, and one more."""
+__all__ = [
+    "FILES_SCHEMA",
+    "FINDINGS_SCHEMA",
+    "HISTORY_SCHEMA",
+    "PARTITIONS_SCHEMA",
+    "PINS_SCHEMA",
+    "STATS_SCHEMA",
+    "Table",
+]
 
 
 class Table:
@@ -130,8 +140,11 @@ class Table:
         """
         return newest_schema(self._meta) or self.scan().schema
 
-    def partitions(self) -> pa.Table:
+    def partitions(self, *, as_of: str | datetime | None = None) -> pa.Table:
         """Return the partitions, with the columns of ``PARTITIONS_SCHEMA``.
+
+        Args:
+            as_of: As of ``files``.
 
         Returns:
             One row a partition, by path; the counts are those of the slices of ``files``:
@@ -144,8 +157,35 @@ class Table:
 
         Cost: that of ``files``.
         """
-        with closing(self._view()) as view:
-            return partition_rows(view.all_latest_file_slices_before_or_on(NEWEST))
+        return partition_rows(self._newest_slices(as_of))
+
+    def stats(self, *, as_of: str | datetime | None = None) -> pa.Table:
+        """Return numbers and sizes of files, with the columns of ``STATS_SCHEMA``.
+
+        Args:
+            as_of: As of ``files``.
+
+        Returns:
+            One row for the whole table, whose ``partition`` is null, then one a partition, by path:
+
+            * ``partition``: string;
+            * ``file_groups``, ``base_files``, ``log_files``: int64;
+            * ``base_bytes``, ``log_bytes``: int64;
+            * ``smallest``, ``median``, ``largest``: int64; bytes of a base file, null without one.
+
+        Cost: that of ``files``.
+        """
+        return stats_rows(self._newest_slices(as_of))
+
+    def _newest_slices(self, as_of: str | datetime | None) -> Mapping[str, Sequence[FileSlice]]:
+        """Return partition → the newest slices of its file groups, now or at a time."""
+        if as_of is None:
+            with closing(self._view()) as view:
+                return view.all_latest_file_slices_before_or_on(NEWEST)
+        found: dict[str, list[FileSlice]] = {}
+        for each in pinned(self._meta, as_of, None, None, None).slices:
+            found.setdefault(each.partition, []).append(each)
+        return found
 
     def history(self) -> pa.Table:
         """Return all instants, archived ones first, with the columns of ``HISTORY_SCHEMA``.
@@ -204,7 +244,13 @@ class Table:
         """
         return TableHistory(self._meta).commit(instant)
 
-    def files(self, partition: str | None = None, *, all_slices: bool = False) -> pa.Table:
+    def files(
+        self,
+        partition: str | None = None,
+        *,
+        all_slices: bool = False,
+        as_of: str | datetime | None = None,
+    ) -> pa.Table:
         """Return the file slices of the table, with the columns of ``FILES_SCHEMA``.
 
         They are the newest committed slice of each file group that isn't replaced.
@@ -214,6 +260,8 @@ class Table:
                 ``None`` for all.
             all_slices: Whether to return every slice of those groups, newest first in each group,
                 slices of pending and failed writes included.
+            as_of: The time of the table whose files are returned: those that ``scan(as_of=...)``
+                reads. ``None`` for the newest instant; not with ``all_slices``.
 
         Returns:
             One row a slice, partition by partition:
@@ -227,14 +275,23 @@ class Table:
             * ``log_paths``: list of string; the logs under the base path, oldest first.
 
         Raises:
-            InputError: ``partition`` is no path under the base path, or one with a slash at an end.
+            InputError: ``partition`` is no path under the base path, or one with a slash at an end;
+                or ``as_of`` isn't possible, as in ``scan``.
             ViewBehindError: ``all_slices``: files were cleaned while the table was listed, however
                 often.
 
         Cost: a list for each partition, and for each directory above them.
         """
         zone = self.config.timezone
-        return of_one_state(lambda: file_rows(self._slices(partition, every=all_slices), zone))
+        if as_of is None:
+            return of_one_state(lambda: file_rows(self._slices(partition, every=all_slices), zone))
+        if all_slices:
+            raise InputError("all_slices and as_of are given; allowed: one of them")
+        found = self._newest_slices(as_of)
+        if partition is not None:
+            check_partition(partition)
+            found = {partition: found.get(partition, ())}
+        return file_rows((each for path in sorted(found) for each in found[path]), zone)
 
     def slices(self, partition: str | None = None) -> pa.Table:
         """Return every file slice: ``files(partition, all_slices=True)``, with its columns."""
@@ -257,11 +314,13 @@ class Table:
 
         Args:
             columns: Columns to read, in this order; ``None`` for all, meta columns first.
-            filter: Which rows: a ``pyarrow.compute.Expression``, or pyarrow's list of triples, such
-                as ``[("price", ">", 9)]``. It may use columns that aren't read. Rows for which it
-                is null are dropped.
-            as_of: The time to read the table at: an instant's requested time, or a datetime with a
-                time zone. ``None`` for the newest instant.
+            filter: Which rows: pyarrow's list of triples, such as ``[("price", ">", 9)]``; SQL
+                text, such as ``"price > 9 and day = 'mon'"``, which needs sqlglot; or a
+                ``pyarrow.compute.Expression``. It may use columns that aren't read. Rows for which
+                it is null are dropped.
+            as_of: The time to read the table at: an instant's requested time, an ISO date or time
+                (in the table's time zone unless it has one), or a datetime with a time zone.
+                ``None`` for the newest instant.
             limit: Most rows to return; ``None`` for all.
             read_optimized: Whether to read base files alone, as Hudi's read-optimized queries do.
             threads: Most slices to read in parallel; ``None`` for as many as this process has
@@ -274,6 +333,7 @@ class Table:
                 or this release can't merge the table's logs; the message says which.
             CorruptMetadataError: An instant can't be read, or none records the schema, nor do the
                 table's properties.
+            ConfigError: The filter is SQL text, and sqlglot isn't installed.
 
         Cost: a list of each partition that may have rows for the filter and, unless the filter
             fixes the values of all partition columns, of each directory above them; no data file
@@ -462,6 +522,37 @@ class Table:
 
         return of_one_state(explained)
 
+    def doctor(self, deep: bool = False) -> pa.Table:
+        """Return what is wrong with the table, with the columns of ``FINDINGS_SCHEMA``.
+
+        Nothing is changed; ``WriteClient.repair`` puts right what is ``fixable``. A table whose
+        properties can't be read has no ``Table``; ``strandline doctor`` examines that, too.
+
+        Args:
+            deep: Whether to open the newest base files: their Parquet footers, numbers of rows and
+                ranges of keys. Otherwise only the last bytes of logs are read of data files.
+
+        Returns:
+            One row a finding, errors first; docs/doctor.md describes each code:
+
+            * ``code``: string, such as ``orphan-file``;
+            * ``severity``: string: ``info``, ``warning`` or ``error``;
+            * ``what``: string; what was found;
+            * ``partition``: string, null if the finding is about none;
+            * ``names``: list of string; paths of the files, under the base path;
+            * ``bytes``: int64; their size, as far as it matters;
+            * ``remedy``: string; what to do;
+            * ``fixable``: bool; whether ``repair`` would change these files now.
+
+        Raises:
+            StorageError: Something can't be listed or read.
+
+        Cost: a list for each directory; a read for each instant of the timeline; the archived
+            timeline without its contents; two small reads for each log of the newest slices;
+            ``deep``: a read or two for each of their base files.
+        """
+        return findings_table(examine(self._meta.storage, SystemClock(), deep=deep))
+
     def _planner(self, view: FileSystemView, settings: CleanSettings) -> CleanPlanner:
         times = TimeGenerator(SystemClock(), self.config.timezone)
         return CleanPlanner(self._meta, view, times, settings)
@@ -499,9 +590,8 @@ class Table:
         don't count, as they keep the commit times of rows.
 
         Args:
-            since: A time in the form of an instant, 14 or 17 digits, or a datetime with a time
-                zone; ``"earliest"`` or ``"000"`` for the rows of all commits. To continue after a
-                scan, its ``next_since``.
+            since: A time in the forms of ``scan``'s ``as_of``; ``"earliest"`` or ``"000"`` for the
+                rows of all commits. To continue after a scan, its ``next_since``.
             until: A time in the same forms; ``None`` for the newest commit.
             columns: As of ``scan``.
             filter: As of ``scan``.
@@ -554,32 +644,3 @@ class Table:
     def _view(self) -> FileSystemView:
         """Return a view of the newest instant."""
         return open_view(self._storage) if self._service is None else opened(self._service)
-
-
-def enclosing_table(base_path: str, storage_options: Mapping[str, Any] | None) -> str | None:
-    """Return the base path of the table that a path is in; ``None`` if it is in none.
-
-    Args:
-        base_path: A path or a URL.
-        storage_options: Options of fsspec.
-
-    Cost: two reads for each of the folders above it, of ``DEEPEST`` at most. What can't be read is
-        no table.
-    """
-    for folder in _folders_above(base_path):
-        try:
-            TableMetaClient.open(open_storage(folder, storage_options))
-        except StrandlineError:
-            continue
-        return folder
-    return None
-
-
-def _folders_above(path: str) -> Iterator[str]:
-    """Yield the folders above a path, the nearest first, without the root or a bucket's."""
-    scheme, separator, rest = path.rpartition("://")
-    for _ in range(DEEPEST):
-        rest = rest.rstrip("/").rpartition("/")[0]
-        if not rest.strip("/"):
-            return
-        yield f"{scheme}{separator}{rest}"

@@ -31,6 +31,7 @@ from strandline.table_services.clean.policy import CleanSettings
 from strandline.table_services.clean.preview import CleanPreview
 from strandline.table_services.compact.planner import CompactionResult
 from strandline.table_services.compact.policy import CompactionSettings
+from strandline.table_services.doctor.repair import Repair, repair
 from strandline.table_services.rollback.policy import RollbackPolicy
 from strandline.write.async_cleaner import AsyncClean, AsyncCleaner
 from strandline.write.compaction import check_compactable, execute_all, execute_planned, plan
@@ -360,6 +361,31 @@ class WriteClient:
         meta = self._opened_for_table_service()
         context.last_timeline.forget()
         return context.archive(meta)
+
+    @_recorded("repair")
+    def repair(self) -> tuple[Repair, ...]:
+        """Put right what is wrong with the table and can be put right without changing a row.
+
+        What that is, ``Table.doctor`` shows as ``fixable``: orphans that readers don't see, extra
+        base files of repeated tasks, forgotten markers, heartbeats and temporary files are deleted;
+        a missing checksum and missing partition metadata are written. Nothing of a pending instant,
+        and nothing younger than a day, is touched.
+
+        Returns:
+            What was done about each file, or why nothing was.
+
+        Raises:
+            RuntimeError: The client is closed.
+            TableNotFoundError: There is no table.
+            LockError: The table's lock wasn't acquired, or was lost; the next repair goes on.
+            StorageError: The table can't be examined.
+
+        Cost: that of ``Table.doctor``; for each file two or three calls.
+        """
+        context = self._open_context()
+        self._settled()
+        context.last_timeline.forget()
+        return repair(context.storage, context.lock, context.clock)
 
     @_recorded("schedule compaction")
     def schedule_compaction(self) -> str | None:

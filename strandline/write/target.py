@@ -299,7 +299,8 @@ class Target:
         except PathNotFoundError as exc:
             raise ConfigError(
                 f"base path {self.meta.storage.base_path} can't be created: {exc.message};"
-                " allowed: a folder, or a path where one can be made"
+                " allowed: a folder, or a path where one can be made",
+                hint=exc.hint,
             ) from exc
         return replace(self, exists=True)
 

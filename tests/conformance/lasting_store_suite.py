@@ -118,6 +118,7 @@ class LastingStoreSuite(StoreSuite):
         assert again.rows() == {"c": b"3"}
         again.close()
 
+    @pytest.mark.property
     def test_rows_are_seen_of_one_commit(self, store: Store) -> None:
         store.commit([], lambda _: {"a": b"0", "b": b"0"})
         torn: list[object] = []

@@ -1,11 +1,11 @@
 """Conformance suite of new files of fsspec: inherit ``NewFileSuite`` and define ``storage``."""
 
-import gc
 import sys
 from contextlib import AbstractContextManager, ExitStack
 
 import pytest
 
+from tests.kit.garbage import collect_garbage
 from timeline.storage.fsspec_storage import FsspecStorage
 
 
@@ -35,7 +35,7 @@ class NewFileSuite:
         with pytest.raises(type(error)) as raised:
             self.fail(storage, error, discards=True)
         assert raised.value is error
-        gc.collect()  # finalizers close files
+        collect_garbage()  # finalizers close files
         assert storage.list("dir") == ()
 
     @pytest.mark.parametrize("error_type", [KeyboardInterrupt, KeyError])
@@ -54,5 +54,5 @@ class NewFileSuite:
         if sys.version_info >= (3, 11):
             assert "dir/new can't be discarded" in error.__notes__[0]
         del raised, error
-        gc.collect()
+        collect_garbage()
         assert [info for info in storage.list("dir") if not info.is_dir] == []

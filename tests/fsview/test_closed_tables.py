@@ -18,6 +18,7 @@ from fsview.table_view import TableView
 from fsview.view_manager import ViewManager
 from tests.kit.concurrency.manual_clock import ManualClock
 from tests.kit.concurrency.patience import PATIENCE_S
+from tests.kit.garbage import collect_garbage
 from tests.kit.servers.stores import ALL_KINDS, stores_of
 from tests.kit.tables import golden
 from timeline.storage.base import Storage
@@ -109,7 +110,7 @@ def test_a_closed_table_is_opened_again(tmp_path: Path, kind: str) -> None:
 def test_a_closed_table_is_freed_at_once(tmp_path: Path, kind: str) -> None:
     """Not by a full garbage collection, before which thousands may be closed (#32)."""
     lake = Lake(stores_of(kind, tmp_path), most_open=1)
-    gc.collect()
+    collect_garbage()
     gc.disable()
     try:
         states = [weakref.ref(lake.ask(number).state) for number in range(3)]

@@ -16,6 +16,7 @@ import pytest
 from fsview.single_flight import Shared, SharedLoads, SingleFlight
 from fsview.table_view import TableView
 from tests.kit.concurrency.patience import PATIENCE_S
+from tests.kit.garbage import collect_garbage
 from tests.kit.tables.small_table import SmallTable
 from timeline.errors import CorruptMetadataError, StorageUnavailableError
 from timeline.storage.local import LocalStorage
@@ -27,7 +28,7 @@ LARGE = 4 << 20
 @pytest.fixture(autouse=True)
 def no_collection() -> Iterator[None]:
     """Free by reference counts alone, as between two garbage collections."""
-    gc.collect()
+    collect_garbage()
     gc.disable()
     try:
         yield

@@ -1,7 +1,7 @@
-"""Generate docs/reference.md from the code: ``python -m tests.kit.reference --write``.
+"""Generate docs/reference.md and python.md from code: ``python -m tests.kit.reference --write``.
 
 Commands come from click, view routes from the route table, settings from the tables of settings.
-``tests/test_docs.py`` fails if the document is out of date or lacks a route that is served.
+``tests/test_docs.py`` fails if a document is out of date or lacks a route that is served.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from strandline.write.options.foreign_options import (
     WITHOUT_EFFECT,
     HudiOption,
 )
+from tests.kit import python_reference
 from timeline import tracing
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "reference.md"
@@ -53,9 +54,10 @@ These are options of `WriteClient(spark, base_path, options)`, given as text or 
 - *Scope* is the part that reads a setting: the `service`, a `table`, the writing `client` in the
   driver, or its `executor`s.
 - A value that isn't allowed raises `ConfigError` before anything is written. So does an option of
-  Hudi that asks for something the writer doesn't do, and a name that differs from a known one by at
-  most two letters. Other unknown options that begin with `hoodie.` or `strandline.` are named in
-  one warning and in the first result ([writing.md](writing.md#options)).
+  Hudi that asks for something the writer doesn't do, a name that differs from a known one by at
+  most two letters, and one that begins with `strandline.` and is like another. Other unknown
+  options that begin with `hoodie.` or `strandline.` are named in one warning and in the first
+  result ([writing.md](writing.md#options)).
 """
 HUDI_OPTIONS = """\
 ### Options of Hudi without a setting
@@ -167,7 +169,7 @@ SPANS = (
     ("`step STEP`", "a step of it, named as in `WriteResult.seconds`", ""),
     ("`task TASK`", "a task, such as `task WriteTask`", "`strandline.task.attempt`"),
     (
-        "`clean`, `archive`, `compact`, `schedule compaction`, `rollback`",
+        "`clean`, `archive`, `compact`, `schedule compaction`, `rollback`, `repair`",
         "a call of the client's method",
         "`TABLE`",
     ),
@@ -177,6 +179,17 @@ SPANS = (
         "`TABLE`; of the first two `INSTANT`, of a clean `strandline.files`, deleted",
     ),
     ("`plan clean`, `carry out clean`", "the parts of a clean", ""),
+    (
+        "`execute rollback`",
+        "a rollback, of the client's method, or in a write's or a clean's repair",
+        "`TABLE`, `INSTANT`: its own",
+    ),
+    (
+        "`plan rollback`, `undo instant`, `sweep markers`",
+        "the search for a dead write's files, their deletion with the instant, the look for"
+        " markers and heartbeats that are left",
+        "of the second `strandline.files`, of the plan",
+    ),
     (
         "`METHOD ROUTE`, kind `SERVER`",
         "a request to a service",
@@ -196,6 +209,11 @@ SPANS = (
         "`storage KIND`",
         "a call: `list`, `stat`, `read`, `create`, `replace`, `delete`",
         "`TABLE`, `CAUSE`, `strandline.storage.call`, `strandline.storage.path`",
+    ),
+    (
+        "`database read`, `database write`",
+        "a transaction of a store of views in SQL, with the wait for its lock",
+        "`TABLE`, `strandline.database`: its name without passwords",
     ),
 )
 SPANS_FOOT = """
@@ -406,11 +424,15 @@ def _with_attributes(cell: str) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print the document, or with ``--write`` write the file once the whole text is made."""
+    """Print the first document, or with ``--write`` write both once their whole texts are made."""
     if arguments == ["--write"]:
-        made = reference()
-        DOCUMENT.write_text(made, "utf-8")
-        print(f"written: {DOCUMENT}")
+        made = {
+            DOCUMENT: reference(),
+            python_reference.DOCUMENT: python_reference.python_reference(),
+        }
+        for document, text in made.items():
+            document.write_text(text, "utf-8")
+            print(f"written: {document}")
         return 0
     if arguments:
         print("usage: python -m tests.kit.reference [--write]", file=sys.stderr)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from importlib.metadata import version
 from pathlib import Path
 
@@ -16,6 +15,19 @@ from tests.kit.example_commands import run_example
 pytestmark = pytest.mark.spark
 
 
+@pytest.fixture(autouse=True)
+def _another_python3(tmp_path_factory: pytest.TempPathFactory, monkeypatch) -> None:
+    """Have the first ``python3`` of the path be one without packages, and name no Python.
+
+    Jobs are started by the path of their environment's Python, which their tasks must run, too.
+    """
+    folder = tmp_path_factory.mktemp("bin")
+    (folder / "python3").write_text("#!/bin/sh\necho 'the wrong Python' >&2\nexit 1\n")
+    (folder / "python3").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+
+
 def on_spark(name: str, lake: Path) -> str:
     """Run a job on two cores."""
     conf = {
@@ -26,7 +38,6 @@ def on_spark(name: str, lake: Path) -> str:
     }
     environ = {
         "JAVA_HOME": str(java_home(version("pyspark"))),
-        "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_SUBMIT_ARGS": " ".join(
             [*(f"--conf {key}={value}" for key, value in conf.items()), "pyspark-shell"]
         ),

@@ -78,6 +78,19 @@ def table(written, tmp_path):
     return tmp_path / "t"
 
 
+def test_a_literal_is_a_new_column(spark, tmp_path):
+    """Spark says that it has no nulls, but stored rows lack it."""
+    from pyspark.sql.functions import lit
+
+    base = tmp_path / "t"
+    with client(spark, base) as c:
+        c.upsert(rows(spark, BEFORE))
+        c.upsert(rows(spark, NEXT).withColumn("source", lit("new")))
+    stored = Table(base).to_arrow(["name", "source"]).sort_by("name")
+    assert stored["name"].to_pylist() == AFTER
+    assert stored["source"].to_pylist() == ["new", None, None, "new", "new"]
+
+
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("version", [6, pytest.param(9, marks=pytest.mark.covering)])
 def test_a_table_through_its_life(spark, tmp_path, version, way):

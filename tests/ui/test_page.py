@@ -13,6 +13,7 @@ from urllib.parse import urlencode
 import pytest
 from playwright.sync_api import Browser, expect
 
+from benchmarks.servers.big_table import Shape
 from strandline.server.http.server import ServiceServer
 from tests.kit.servers.live_service import TOKEN, HttpClient
 from tests.kit.servers.serve_process import ServeProcess
@@ -20,6 +21,7 @@ from tests.kit.tables.small_table import SmallTable
 from tests.strandline.fleet.serve_fleet import FleetServer, wait_for_seats
 from tests.ui.browser import Visit, visiting
 from tests.ui.conftest import LARGE
+from tests.ui.first_picture import measured
 from tests.ui.lake import MANY, RICH, SCRIPT
 from timeline.storage.local import LocalStorage
 
@@ -228,3 +230,13 @@ def test_a_fleet_shows_its_seats_and_owners(browser: Browser, tmp_path: Path, ro
             expect(glance).not_to_contain_text("servers")
             expect(visit.page.get_by_text("Nothing was looked up yet")).to_be_visible()
             assert visit.wrong() == []
+
+
+def test_the_first_picture_and_answers_of_a_table_are_measured(
+    browser: Browser, tmp_path: Path
+) -> None:
+    found = measured(browser, tmp_path, Shape(20, 5))
+    assert found.first_s > 0 < found.first_cpu_s
+    assert found.commit_s > 0
+    assert {"timeline", "partitions", "clean", "leases", "pending"} == set(found.answers)
+    assert found.marks == 20

@@ -16,6 +16,7 @@ from strandline.server.http.server import ServiceServer
 from tests.kit.servers.live_service import TOKEN
 from tests.kit.tables.small_table import SmallTable
 from tests.ui.browser import Visit, visiting
+from tests.ui.lake import SCRIPT
 from tests.ui.test_page import drawing, entered, of, panel
 from timeline.storage.local import LocalStorage
 
@@ -123,6 +124,33 @@ def test_a_server_that_was_away_makes_no_peak_and_one_that_left_isnt_ready(visit
     assert visit.wrong() == []
 
 
+def test_what_hangs_or_is_refused_is_named_with_table_and_client(visit: Visit) -> None:
+    calls = [{"kind": "list", "cause": "sync", "seconds": 42.0}]
+    hanging = {"table": "/lake/t", "seconds": 43.0, "calls": calls, "clients": ["10.0.0.7"]}
+    refusal = {
+        "at": "2026-11-29T10:00:00.000Z",
+        "status": 403,
+        "code": "root_not_allowed",
+        "route": "/v1/r",
+        "table": SCRIPT,
+        "client": "10.0.0.8",
+        "reason": "outside",
+        "request": "5fb67ffa-1",
+        "count": 20,
+    }
+    Answers(visit, server(A, 1) | {"hanging": [hanging], "newest_refusals": [refusal]})
+    visit.go()
+    notice = visit.page.locator(".notice")
+    expect(notice).to_contain_text("/lake/t hangs: a request has held a thread for 43 s")
+    expect(notice).to_contain_text("list for sync, 42 s; waited for by 10.0.0.7")
+    told = panel(visit, "Newest refusals").split("\n")[-1].split("\t")
+    assert told == [
+        *("2026-11-29 10:00:00", "403 root_not_allowed", SCRIPT, "10.0.0.8"),
+        *("outside", "5fb67ffa-1", "20"),
+    ]
+    assert visit.wrong() == []
+
+
 def test_refusals_alone_are_drawn(visit: Visit) -> None:
     answers = Answers(visit, server(A, 100))
     visit.go()
@@ -201,6 +229,39 @@ def test_heartbeats_grow_old_without_a_commit(visit: Visit, root: Path) -> None:
     visit.page.clock.set_fixed_time("2026-01-01T00:10:00Z")
     watches[0].fulfill(json={"changed": False, "state": "same"})
     expect(held).to_contain_text("10 min ago")
+
+
+def test_many_commits_read_once_what_a_clean_would_delete(visit: Visit, root: Path) -> None:
+    path = root / "busy"
+    table = SmallTable(LocalStorage(str(path)))
+    table.write(("p=1", "a-0"))
+    asked: list[str] = []
+    visit.page.on("request", lambda request: asked.append(request.url))
+    watches: list[Route] = []
+    visit.page.route("**/v2/watch?*", lambda route: watches.append(route))
+
+    def watched(**answer: Any) -> None:
+        """Answer the newest watch; wait for the next, which follows all that this one led to."""
+        many = len(watches)
+        watches[-1].fulfill(json=answer)
+        while len(watches) == many:
+            visit.page.evaluate("new Promise((resolve) => requestAnimationFrame(resolve))")
+
+    def read(name: str) -> int:
+        return sum(f"/v2/{name}?" in url for url in asked)
+
+    with visit.page.expect_request("**/v2/watch?*"):
+        entered(visit, of(path))
+    visit.page.evaluate("fetch('icon.svg').then(() => null)")
+    before = read("partitions")
+    for number in range(3):
+        watched(changed=True, state=f"{number}")
+    assert (read("partitions"), read("clean")) == (before + 3, 1)
+    visit.page.clock.fast_forward(31_000)
+    watched(changed=False, state="2")
+    assert read("clean") == 2
+    watched(changed=False, state="2")
+    assert read("clean") == 2
 
 
 def test_a_late_answer_is_of_no_other_partition(visit: Visit, root: Path) -> None:

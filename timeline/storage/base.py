@@ -45,7 +45,6 @@ from timeline.errors import (
     CorruptMetadataError,
     PathNotFoundError,
     StorageUnavailableError,
-    StrandlineError,
 )
 from timeline.threads import JoinedThread, join_all
 
@@ -127,11 +126,6 @@ S = TypeVar("S", bound="Storage")
 NOWHERE: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP})
 """The system's errors for a name at which nothing can exist."""
 
-_HINTS: Final[Mapping[str, str]] = {
-    "NoCredentialsError": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or another source of"
-    " credentials that botocore knows",
-}
-"""Class of an object store's client's error → what the reader can do about it."""
 _BAD_SEGMENTS: Final = frozenset({"", ".", ".."})
 
 
@@ -161,24 +155,6 @@ def mapped_errors(full: str) -> Iterator[None]:
         if exc.errno in NOWHERE:
             raise PathNotFoundError(f"nothing can be at {full}: {exc.strerror}") from exc
         raise StorageUnavailableError(f"{full}: {exc.strerror or exc}") from exc
-
-
-@contextmanager
-def mapped_client_errors(full: str) -> Iterator[None]:
-    """Turn all errors of an object store's client at a path into Strandline's.
-
-    The errors of botocore, aiohttp, gcsfs and google.auth have no common base class, and s3fs
-    raises botocore's unchanged if the store can't be reached.
-    """
-    with mapped_errors(full):
-        try:
-            yield
-        except (OSError, StrandlineError):
-            raise
-        except Exception as exc:
-            hint = _HINTS.get(type(exc).__name__)
-            message = f"{full}: {str(exc) or type(exc).__name__}"
-            raise StorageUnavailableError(message, hint=hint) from exc
 
 
 @dataclass(frozen=True, slots=True)

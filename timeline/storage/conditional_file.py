@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fsspec.asyn import sync
 
 from timeline.errors import AlreadyExistsError, ConfigError
-from timeline.storage.base import mapped_client_errors
+from timeline.storage.client_error import mapped_client_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

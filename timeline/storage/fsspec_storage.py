@@ -25,9 +25,9 @@ from timeline.storage.base import (
     Storage,
     StorageCalls,
     checked_path,
-    mapped_client_errors,
     timed,
 )
+from timeline.storage.client_error import mapped_client_errors
 from timeline.storage.conditional_file import ConditionalFile, open_conditional_file, protocols
 from timeline.storage.exclusive_create import Create, creates_exclusively, exclusive_create
 from timeline.storage.new_file import NewFile, NewS3File

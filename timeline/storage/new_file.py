@@ -34,7 +34,8 @@ from timeline.errors import (
     StorageUnavailableError,
     StrandlineError,
 )
-from timeline.storage.base import Storage, mapped_client_errors, meanwhile
+from timeline.storage.base import Storage, meanwhile
+from timeline.storage.client_error import mapped_client_errors
 from timeline.storage.conditional_file import protocols, s3_conditions
 from timeline.storage.exclusive_create import Create
 from timeline.storage.s3 import OBJECT_STORES, abort_uploads

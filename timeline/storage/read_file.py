@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 from typing import Any
 
-from timeline.storage.base import mapped_client_errors
+from timeline.storage.client_error import mapped_client_errors
 
 
 class ReadFile(io.RawIOBase):

@@ -13,6 +13,7 @@ from typing import Final
 from timeline.clock import LOCAL, UTC
 from timeline.errors import (
     AlreadyExistsError,
+    BucketNotFoundError,
     ConcurrentWriteError,
     CorruptMetadataError,
     PathNotFoundError,
@@ -51,7 +52,7 @@ def read_table_config(storage: Storage) -> TableConfig:
 
     Cost: one read; two if the file is missing or incomplete.
     """
-    return _supported(_newest_valid(storage), storage.base_path)
+    return supported(_newest_valid(storage), storage.base_path)
 
 
 def write_table_config(storage: Storage, config: TableConfig, *, create: bool) -> None:
@@ -68,7 +69,7 @@ def write_table_config(storage: Storage, config: TableConfig, *, create: bool) -
             properties.
         CorruptMetadataError: The file doesn't read back as written.
     """
-    _supported(config, storage.base_path)
+    supported(config, storage.base_path)
     if create:
         # Folders first, as in Hudi: a table without them is refused.
         for folder in (config.timeline_folder, config.archive_folder, f"{META_FOLDER}/.temp"):
@@ -116,6 +117,10 @@ def _newest_valid(storage: Storage) -> TableConfig:
         try:
             data = storage.read(path, FileKind.PROPERTIES)
             config = TableConfig.parse(data, path)
+        except BucketNotFoundError as exc:
+            raise TableNotFoundError(
+                f"no table at {storage.base_path}: {exc.message}", hint=exc.hint
+            ) from exc
         except PathNotFoundError:
             continue
         except CorruptMetadataError as exc:
@@ -133,7 +138,14 @@ def _newest_valid(storage: Storage) -> TableConfig:
     raise TableNotFoundError(f"no table at {storage.base_path}: it has no {CONFIG_PATH}")
 
 
-def _supported(config: TableConfig, base_path: str) -> TableConfig:
+def supported(config: TableConfig, base_path: str) -> TableConfig:
+    """Return a table's properties if this package supports such tables.
+
+    Raises:
+        UnsupportedTableError: The table's version, layout, type, time zone or base format isn't
+            supported; the message names the property.
+        CorruptMetadataError: A folder in it lies outside the table.
+    """
     for key in (VERSION, LAYOUT_VERSION):
         if key not in config.properties:
             raise UnsupportedTableError(f"{CONFIG_PATH} of {base_path} has no {key}")

@@ -6,8 +6,8 @@ between.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from secrets import token_bytes
 from typing import Final
 
@@ -17,6 +17,7 @@ from fsview.store.sql.session import CommittedStep, Head, Session, TableHead
 from fsview.store.sql.stored_form import blob_of
 from timeline.errors import BlobLostError, StoreBehindError, StoreError
 from timeline.storage.table_id import TableId
+from timeline.tracing import TABLE, is_sampled, span
 
 STAMP_BYTES: Final = 16
 
@@ -32,23 +33,36 @@ class SharedTable:
 
     def reading(self) -> AbstractContextManager[Session]:
         """See ``Database``, as for the next three."""
-        self.check_open()
-        return self._database.reading(self._table_id)
+        return self._transaction("read", self._database.reading)
 
     def writing(self) -> AbstractContextManager[Session]:
         """Open a transaction that writes."""
-        self.check_open()
-        return self._database.writing(self._table_id)
+        return self._transaction("write", self._database.writing)
 
     def batch(self) -> AbstractContextManager[Session]:
         """Open one of many transactions that write."""
-        self.check_open()
-        return self._database.batch(self._table_id)
+        return self._transaction("write", self._database.batch)
 
     def turn(self) -> AbstractContextManager[bool]:
         """Wait for the turn to read the table's storage."""
         self.check_open()
         return self._database.turn(self._table_id)
+
+    def _transaction(
+        self, kind: str, begin: Callable[[TableId], AbstractContextManager[Session]]
+    ) -> AbstractContextManager[Session]:
+        """Begin a transaction, with a span if its trace is sampled; its locks count, too."""
+        self.check_open()
+        transaction = begin(self._table_id)
+        return self._recorded(kind, transaction) if is_sampled() else transaction
+
+    @contextmanager
+    def _recorded(
+        self, kind: str, transaction: AbstractContextManager[Session]
+    ) -> Iterator[Session]:
+        attributes = {TABLE: str(self._table_id), "strandline.database": self._database.name}
+        with span(f"database {kind}", attributes, kind="CLIENT"), transaction as session:
+            yield session
 
     def state(self) -> tuple[Head, Mapping[str, bytes]]:
         """Return the head and all rows; a table that the database doesn't have is added.

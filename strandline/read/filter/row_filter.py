@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
+import operator
 import pickle
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from importlib import import_module
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
-import pyarrow.parquet as pq
 
-from strandline.settings.setting import nearest
-from timeline.errors import InputError
+from strandline.read.filter.column_value import FilterColumn, joined, shown, unknown_column
+from strandline.read.filter.nan_comparisons import Compare
+from timeline.errors import ConfigError, InputError
 
 _FORMS: Final = (
-    "allowed: an expression such as pyarrow.compute.field('price') > 9, or pyarrow's list of"
-    " triples, such as [('price', '>', 9)]"
+    "allowed: a list of triples, such as [('price', '>', 9)], or a list of such lists; SQL text,"
+    " such as \"price > 9 and day = 'mon'\"; an expression, such as"
+    " pyarrow.compute.field('price') > 9"
 )
+_OPERATORS: Final[Mapping[str, Compare]] = {
+    "=": operator.eq,
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
 _POSITION: Final = "non-name field_refs"
 _UNSUITABLE: Final = (pa.ArrowInvalid, pa.ArrowNotImplementedError, TypeError)
 _UNKNOWN: Final = re.compile(r"No match for FieldRef\.Name\((.*?)\) in")
@@ -43,15 +54,18 @@ class RowFilter:
         """Return the filter for a caller's argument.
 
         Args:
-            given: An expression, or triples in the form of ``pyarrow.parquet.read_table``: a list
-                of conditions that all hold, or a list of such lists of which one holds.
+            given: An expression; SQL text (``strandline.read.filter.sql_filter``); or triples in
+                the form of ``pyarrow.parquet.read_table``: a list of conditions that all hold, or a
+                list of such lists of which one holds. Values in text and triples are cast to the
+                columns' types (``strandline.read.filter.column_value``).
             schema: All columns of the table.
 
         Raises:
-            InputError: It has neither form, doesn't fit the columns' types, or names an unknown
-                column.
+            InputError: It has none of these forms, doesn't fit the columns' types, or names an
+                unknown column.
+            ConfigError: It is SQL text, and sqlglot isn't installed.
         """
-        condition = _expression(given)
+        condition = _expression(given, schema)
         _check(condition, schema)
         return cls(condition, tuple(_needed(condition, schema)))
 
@@ -77,48 +91,73 @@ class RowFilter:
             raise _unsuitable(self.condition, types, exc) from exc
 
 
-def unknown_column(name: str, schema: pa.Schema) -> InputError:
-    """Return the error for an unknown column; it names the most similar one."""
-    close = nearest(name, schema.names)
-    return InputError(
-        f"the table has no column {name!r}; it has {schema.names}",
-        hint=None if close is None else f"did you mean {close!r}?",
-    )
-
-
-def _expression(given: Any) -> pc.Expression:
+def _expression(given: Any, schema: pa.Schema) -> pc.Expression:
     if isinstance(given, pc.Expression):
         return given
-    if isinstance(given, str | bytes):
-        raise InputError(f"filter is the text {given!r}; {_FORMS}")
-    if not isinstance(given, Sequence):
-        raise InputError(f"filter is {given!r}; {_FORMS}")
+    if isinstance(given, str):
+        return _sql_condition(given, schema)
+    if isinstance(given, bytes) or not isinstance(given, Sequence):
+        raise InputError(f"filter is {shown(given)}; {_FORMS}")
+    alternatives = [given] if given and _is_triple(given[0]) else given
+    groups = [
+        [_condition_of(triple, given, schema) for triple in group]
+        for group in alternatives
+        if isinstance(group, list | tuple) and group
+    ]
+    if not groups or len(groups) < len(alternatives):
+        raise InputError(f"filter is {shown(given)}; {_FORMS}")
+    every = [joined(group, operator.and_, neutral=True) for group in groups]
+    return joined(every, operator.or_, neutral=False)
+
+
+def _sql_condition(text: str, schema: pa.Schema) -> pc.Expression:
+    """Return the condition of an SQL text, whose parser is an optional package."""
     try:
-        found = pq.filters_to_expression(given)
-    except (OverflowError, TypeError, ValueError, pa.ArrowException) as exc:
-        raise InputError(f"filter is {given!r}: {exc}; {_FORMS}") from exc
-    _check_values(given)
+        sql = import_module("strandline.read.filter.sql_filter")
+    except ImportError as exc:
+        raise ConfigError(
+            f"filter is the text {shown(text)}; to read SQL needs sqlglot, which can't be imported:"
+            f" {exc}",
+            hint="pip install 'strandline[sql]'",
+        ) from exc
+    found: pc.Expression = sql.sql_condition(text, schema)
     return found
 
 
-def _check_values(given: Sequence[Any]) -> None:
-    """Refuse values that pyarrow would misinterpret.
+def _is_triple(given: Any) -> bool:
+    """Return whether a part of a list is a triple, not a list of them."""
+    if not isinstance(given, list | tuple) or not given:
+        return False
+    return isinstance(given[0], str) or (len(given) == 3 and isinstance(given[1], str))
 
-    It would treat a text as the values of ``in`` as a list of its letters; and a comparison with
-    null is null for all rows.
-    """
-    alternatives = [given] if isinstance(given[0][0], str) else given
-    for name, operator, value in chain.from_iterable(alternatives):
-        what = f"filter is {given!r}, where {name!r} is compared by {operator!r} with {value!r}"
-        if operator in ("in", "not in"):
-            if isinstance(value, str | bytes):
-                raise InputError(f"{what}; allowed: a list of values, such as [{value!r}]")
-        elif value is None:
-            null = f"pyarrow.compute.field({name!r}).is_null()"
-            raise InputError(
-                f"{what}, which is true for no row; allowed: a value",
-                hint=f"rows without a value are {null}, the others ~{null}",
-            )
+
+def _condition_of(triple: Any, given: Any, schema: pa.Schema) -> pc.Expression:
+    """Return the condition of a column's name, an operator and a value."""
+    if not isinstance(triple, list | tuple) or len(triple) != 3:
+        raise InputError(f"filter is {shown(given)}, where {shown(triple)} is no triple; {_FORMS}")
+    name, compared, value = triple
+    path = (name,) if isinstance(name, str) else name
+    if not isinstance(path, tuple) or not path or not all(isinstance(n, str) for n in path):
+        raise InputError(
+            f"filter is {shown(given)}, where {shown(name)} is no column; allowed: a name, or names"
+            " of a column and the fields inside it, such as ('address', 'city')"
+        )
+    column = FilterColumn.of(path, schema)
+    what = f"filter compares column {column.name!r} by {shown(compared)} with {shown(value)}"
+    if compared in ("in", "not in"):
+        if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+            raise InputError(f"{what}; allowed: a list of values, such as [{shown(value)}]")
+        found = column.among(value)
+        return found if compared == "in" else ~found
+    if not isinstance(compared, str) or compared not in _OPERATORS:
+        raise InputError(f"{what}; allowed: {', '.join([*_OPERATORS, 'in', 'not in'])}")
+    if value is None:
+        null = f"pyarrow.compute.field({', '.join(map(repr, path))}).is_null()"
+        raise InputError(
+            f"{what}, which is true for no row; allowed: a value",
+            hint=f"rows without a value are {null}, the others ~{null}",
+        )
+    return column.compared(_OPERATORS[compared], value)
 
 
 def _check(condition: pc.Expression, schema: pa.Schema) -> None:
@@ -173,7 +212,10 @@ def _unsuitable(
     where = f", in which {types}" if types else ""
     what = f"filter {expression_text(condition)} doesn't suit the table{where}"
     first_line = str(exc).partition("\n")[0]
-    return InputError(f"{what}: {first_line}")
+    return InputError(
+        f"{what}: {first_line}",
+        hint="triples such as [('price', '>', 9)], and SQL text, cast values to a column's type",
+    )
 
 
 def _needed(condition: pc.Expression, schema: pa.Schema) -> list[str]:

@@ -35,7 +35,8 @@ from timeline.encoding.log_block import (
 )
 from timeline.errors import CorruptMetadataError, UnsupportedTableError
 from timeline.meta_client import TableMetaClient
-from timeline.storage.base import Storage, mapped_client_errors
+from timeline.storage.base import Storage
+from timeline.storage.client_error import mapped_client_errors
 from timeline.timeline import Timeline
 
 logger = logging.getLogger(__name__)

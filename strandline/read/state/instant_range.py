@@ -46,7 +46,7 @@ class InstantRange:
         """Return the range for a caller's arguments.
 
         Args:
-            since: A time of 14 or 17 digits, a datetime with a time zone, or one of ``EARLIEST``.
+            since: A time as in ``instant_time``, or one of ``EARLIEST``.
             until: A time; ``None`` for the newest commit.
             config: The table's properties.
 

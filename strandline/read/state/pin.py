@@ -17,7 +17,7 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta, timezone
+from datetime import datetime
 from functools import cache, partial
 from typing import Any, Final
 
@@ -29,6 +29,7 @@ from strandline.read.filter.partition_filter import WantedPartitions, matching_p
 from strandline.read.filter.path_values import PathRules
 from strandline.read.filter.row_filter import RowFilter
 from strandline.read.instants import first_write_time
+from strandline.read.iso_time import IsoTime
 from strandline.read.logs.log_blocks import needs_merge
 from strandline.read.logs.mergeable import refuse_other_formats
 from strandline.read.state.changed_table import of_one_state
@@ -58,9 +59,9 @@ RefuseCleaned = Callable[[TableMetaClient, Timeline, str, str], None]
 """As ``refuse_cleaned``."""
 _INSTANT: Final = re.compile(r"[0-9]{14}([0-9]{3})?")
 _TIMES: Final = (
-    "allowed: an instant of 17 or 14 digits, yyyyMMddHHmmssSSS, or a datetime with a time zone"
+    "allowed: an instant of 17 or 14 digits, yyyyMMddHHmmssSSS; an ISO date or time, such as"
+    " 2024-01-02T03:04:05+01:00; or a datetime with a time zone"
 )
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +103,8 @@ class Pin:
 
         Args:
             meta: The table.
-            as_of: Requested time of an instant, or any other time of 14 or 17 digits; or a datetime
-                with a time zone. ``None`` for now.
+            as_of: Requested time of an instant, or any other time of 14 or 17 digits; ISO text; or
+                a datetime with a time zone. ``None`` for now.
             filter: The condition on rows, as in ``RowFilter.of``: the state may lack slices of
                 partitions without matching rows. ``None`` for all.
             service: The service that returns slices, unless ``as_of`` is given; ``None``: they are
@@ -186,12 +187,17 @@ def instant_time(as_of: Any, zone: str, name: str = "as_of") -> str:
     """Return a time as the text of an instant of a table whose times are in ``zone``.
 
     Args:
-        as_of: The caller's argument.
+        as_of: The caller's argument: digits, ISO text or a datetime. Digits, and ISO text without a
+            time zone, are in ``zone``; a date is its first moment.
         zone: ``"UTC"`` or ``"LOCAL"``.
         name: The name of that argument, for errors.
 
+    Returns:
+        14 or 17 digits; less than a millisecond is cut off.
+
     Raises:
-        InputError: It has another form, no time zone, or an invalid value such as month 13.
+        InputError: It has another form, is a datetime without a time zone, or has an invalid value
+            such as month 13.
     """
     if isinstance(as_of, datetime):
         if as_of.utcoffset() is None:
@@ -199,7 +205,13 @@ def instant_time(as_of: Any, zone: str, name: str = "as_of") -> str:
                 f"{name} is {as_of!r}, without a time zone; allowed: one with it, such as"
                 " datetime(2026, 1, 31, tzinfo=timezone.utc)"
             )
-        return format_instant_time((as_of - _EPOCH) // timedelta(milliseconds=1), zone)
+        return _instant_text(IsoTime.of(as_of), zone)
+    try:
+        moment = IsoTime.parse(as_of) if isinstance(as_of, str) else None
+    except ValueError as exc:
+        raise InputError(f"{name} is {as_of!r}, which is no time; {_TIMES}") from exc
+    if moment is not None:
+        return _instant_text(moment, zone)
     if not isinstance(as_of, str) or not _INSTANT.fullmatch(as_of):
         raise InputError(f"{name} is {as_of!r}; {_TIMES}")
     try:
@@ -207,6 +219,11 @@ def instant_time(as_of: Any, zone: str, name: str = "as_of") -> str:
     except ValueError as exc:
         raise InputError(f"{name} is {as_of!r}, which is no time; {_TIMES}") from exc
     return as_of
+
+
+def _instant_text(moment: IsoTime, zone: str) -> str:
+    """Return a time as the text of an instant; one without a zone is in the table's."""
+    return format_instant_time(moment.nanos // 1_000_000, zone if moment.has_zone else UTC)
 
 
 def earliest_time(meta: TableMetaClient, timeline: Timeline) -> str:

@@ -137,7 +137,11 @@ def _deduced(rows: RecordType, table: RecordType, rules: EvolutionRules) -> Reco
 
 def _aligned(rows: RecordType, table: RecordType, *, in_table_order: bool) -> RecordType:
     """Return the rows' record with the table's nullability, wider types and, if asked, order."""
-    columns = list(rows.columns)
+    columns = [
+        # Stored rows lack it. Spark's literals, for one, aren't nullable.
+        replace(each, nullable=True) if table.column(each.name) is None else each
+        for each in rows.columns
+    ]
     if in_table_order:
         places = {column.name: place for place, column in enumerate(table.columns)}
         columns.sort(key=lambda column: places.get(column.name, len(places)))

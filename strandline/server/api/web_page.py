@@ -72,8 +72,7 @@ class WebFile:
 
     async def answer(self, request: Request) -> Reply:
         """Return the file, or that the client has it already."""
-        held = request.fields.get(b"if-none-match", b"").decode("latin-1")
-        if self.plain.headers["etag"] in held.replace("W/", "").replace(" ", "").split(","):
+        if request.has_tag(self.plain.headers["etag"]):
             return replace(self.plain, status=304, body=b"")
         return self.zipped if request.accepted.zipped else self.plain
 

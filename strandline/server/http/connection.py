@@ -35,12 +35,15 @@ from strandline.server.http.request import (
     Headers,
     RefusedError,
     Request,
+    asked_table,
     check_admitted,
     checked_fields,
     may_report,
     request_of,
+    unquoted,
 )
 from strandline.server.http.request_reader import SLICE_BYTES, Reading, RequestReader
+from strandline.server.table_threads import NO_TABLE
 
 _FALLBACKS: Final = FALLBACKS_HEADER.lower().encode()
 _EMPTY: Final = memoryview(b"")
@@ -291,15 +294,18 @@ class ServiceProtocol(asyncio.Protocol):
             self._last_words = b""
         else:
             path, accept = refused.target.partition(b"?")[0].decode("latin-1"), refused.accept
+            table = _table_of(refused.target)
             request_id = (refused.request_id or registry.ids.of({})).decode("ascii")
             incoming = self._bodies.incoming
             if incoming is not None:
                 path, accept, request_id = incoming.path, incoming.accept, incoming.request_id
+                table = incoming.table
             registry.refusals.note(
                 Refusal(
                     refused.status,
                     refused.message,
                     path=path,
+                    table=table,
                     peer=self._peer.address,
                     request_id=request_id,
                 )
@@ -382,6 +388,16 @@ class ServiceProtocol(asyncio.Protocol):
             if waited_s > allowed_s:
                 registry.counts["idle" if reader.used else "silent"] += 1
                 transport.close()
+
+
+_NAMING_BYTES: Final = 8192
+"""Longer targets aren't searched for a table's name: who sent them may not be admitted."""
+
+
+def _table_of(target: bytes) -> str:
+    """Return the table that a refused request is about."""
+    path, _, query = target.partition(b"?")
+    return asked_table(unquoted(path), query) if len(target) <= _NAMING_BYTES else NO_TABLE
 
 
 class BodyCount(Protocol):

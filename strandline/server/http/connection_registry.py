@@ -14,11 +14,13 @@ import asyncio
 import heapq
 import logging
 from collections import Counter
+from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
 from fsview.metrics import Latencies
 from strandline.server.http.authorization import Admission
 from strandline.server.http.exchange import Exchange
+from strandline.server.http.hanging import HANGS_S, HangingRequests
 from strandline.server.http.limits import LINGER_S, Limits, possible_connections
 from strandline.server.http.refusals import Refusals
 from strandline.server.http.request import Application, Fields, RefusedError, RequestIds
@@ -82,6 +84,7 @@ class ConnectionRegistry:
         keep_alive_s: How long an idle connection is kept.
         ids: Gives requests their ids.
         refusals: Counts and logs responses of 400 or more.
+        hanging: Requests that have held a thread for long.
         latencies: Counts the durations of requests that the application answered.
         body_bytes: Bytes of bodies that are held for requests.
         counts: Events by name, for the status; only grows.
@@ -101,6 +104,8 @@ class ConnectionRegistry:
         *,
         latencies: Latencies | None = None,
         table_files: int = 0,
+        calls: Callable[[str], Mapping[tuple[str, str], float]] = lambda _: {},
+        hangs_s: float = HANGS_S,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.hot = hot
@@ -117,7 +122,8 @@ class ConnectionRegistry:
         self._connections: set[Connection] = set()
         self._reserve: dict[Connection, bool] = {}  # whether it is counted as refused
         self._search_at = self.now
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], Exchange] = {}
+        self.hanging = HangingRequests(threads.held_for, calls, self._clients, hangs_s)
         self._timer: asyncio.TimerHandle | None = None
         self._logged: Counter[str] = Counter()
         self._closed = False
@@ -213,7 +219,7 @@ class ConnectionRegistry:
         """Have the application answer a request."""
         task = self.loop.create_task(exchange.run(self._app, self._threads))
         exchange.task = task
-        self._tasks.add(task)
+        self._tasks[task] = exchange
         task.add_done_callback(self._task_done)
 
     def status(self) -> dict[str, int]:
@@ -221,6 +227,13 @@ class ConnectionRegistry:
         counted = dict(self.counts)  # one step, as the loop may change it meanwhile
         open_ = len(self._connections)
         return {"open": open_, "at_most": self.room, **dict(sorted(counted.items()))}
+
+    def _clients(self) -> dict[str, list[str]]:
+        """Return by table the clients whose requests the application answers; for any thread."""
+        found: dict[str, list[str]] = {}
+        for exchange in list(self._tasks.values()):  # one step, as the loop may change it meanwhile
+            found.setdefault(exchange.request.table, []).append(exchange.request.peer)
+        return found
 
     async def close(self, grace_s: float) -> None:
         """End all connections, those with requests once they are answered or ``grace_s`` passed."""
@@ -250,7 +263,7 @@ class ConnectionRegistry:
         await asyncio.sleep(0)
 
     def _task_done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
+        self._tasks.pop(task, None)
         self._check_empty()
 
     def _check_empty(self) -> None:
@@ -266,6 +279,7 @@ class ConnectionRegistry:
         self._check_some(everyone)
         self._log_counts()
         self.refusals.log_due()
+        self.hanging.log_due(self.now)
 
     def _check_some(self, connections: tuple[Connection, ...]) -> None:
         """Check some connections; the rest follow after other work of the loop."""

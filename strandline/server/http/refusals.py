@@ -15,6 +15,7 @@ import re
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple
 
@@ -30,6 +31,8 @@ logger = logging.getLogger(__name__)
 
 PERIOD_S: Final = 60.0
 KEYS: Final = 1_000
+NEWEST: Final = 50
+"""Kinds of refusals in the status."""
 _REASON_CHARACTERS: Final = 500
 _TABLE_CHARACTERS: Final = 200
 _REPORT: Final = re.compile(rb"(?:%b)=[0-9]{1,6}" % b"|".join(c.encode() for c in FALLBACK_CAUSES))
@@ -133,6 +136,7 @@ class Refusals:
         self._fallbacks = dict.fromkeys(FALLBACK_CAUSES, 0)
         self._by_kind: OrderedDict[_Kind, _Logged] = OrderedDict()
         self._by_code: OrderedDict[_Kind, _Logged] = OrderedDict()
+        self._newest: dict[_Kind, dict[str, Any]] = {}
 
     def note_fallbacks(self, reported: bytes) -> None:
         """Count the views that gave the service up, as a client reports in ``FALLBACKS_HEADER``."""
@@ -165,6 +169,7 @@ class Refusals:
         kind = _Kind(code, shortened(refusal.table, _TABLE_CHARACTERS), refusal.peer)
         if not refusal.admitted or (kind not in kinds and len(kinds) >= KEYS):
             kinds, kind = self._by_code, _Kind(code)
+        self._keep(kind, refusal, route)
         logged = kinds.get(kind)
         if logged is None:
             kinds[kind] = _Logged(self._clock.monotonic())
@@ -173,6 +178,31 @@ class Refusals:
         else:
             logged.newest = refusal.status, str(refusal), refusal.request_id
             logged.count += 1
+
+    def _keep(self, kind: _Kind, refusal: Refusal, route: str) -> None:
+        """Keep a refusal as the newest of its kind."""
+        before = self._newest.pop(kind, None)
+        at = datetime.fromtimestamp(self._clock.now_ms() / 1000, timezone.utc)
+        self._newest[kind] = {
+            "at": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "status": refusal.status,
+            "code": kind.code,
+            "route": route,
+            "table": shortened(refusal.table, _TABLE_CHARACTERS),
+            "client": refusal.peer,
+            "reason": shortened(refusal.reason, _REASON_CHARACTERS),
+            "request": refusal.request_id,
+            "count": 1 if before is None else before["count"] + 1,
+        }
+        if len(self._newest) > NEWEST:
+            del self._newest[next(iter(self._newest))]
+
+    def newest(self) -> list[dict[str, Any]]:
+        """Return the ``NEWEST`` kinds refused last, newest first; from any thread.
+
+        Each has its newest refusal, and how many there were while it was kept.
+        """
+        return list(self._newest.values())[::-1]  # one step, as the loop may change it meanwhile
 
     def log_due(self) -> None:
         """Log the kinds whose period is over; called now and then.

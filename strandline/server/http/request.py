@@ -229,6 +229,12 @@ class Request:
         """What names it in logs and errors; the connection has checked the field, or set it."""
         return self.fields.get(REQUEST_ID, b"").decode("ascii")
 
+    def has_tag(self, tag: str) -> bool:
+        """Whether the client has what an entity tag, weak or strong, names (RFC 9110, 13.1.2)."""
+        given = self.fields.get(b"if-none-match", b"").decode("latin-1")
+        tags = {each.strip().removeprefix("W/") for each in given.split(",")}
+        return tag.removeprefix("W/") in tags or "*" in tags
+
     def has_left(self) -> bool:
         """Return whether the reply isn't wanted any more; for any thread."""
         return self.cancelled.is_set()

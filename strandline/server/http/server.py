@@ -162,6 +162,7 @@ class ServiceServer:
         parts = self.parts
         registry = self._registry(parts.application(threads), threads, parts.hot)
         parts.connections, parts.threads = registry.status, threads.status
+        parts.hanging = registry.hanging.status
         parts.spans.scheme = "http" if self._tls is None else "https"
         ends = [(await self._listen(registry, self._listener), registry)]
         if self._metrics_listener is not None:
@@ -198,6 +199,8 @@ class ServiceServer:
             self.parts.refusals,
             latencies=self.parts.latencies,
             table_files=self.parts.table_files,
+            calls=self.parts.calls_under_way_of,
+            hangs_s=self.options.hangs_s,
         )
         self._registries.append(registry)
         return registry

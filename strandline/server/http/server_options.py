@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
+from strandline.server.http.hanging import HANGS_S
 from strandline.server.http.limits import Limits
 from strandline.settings import service as config
 from strandline.settings.setting import Settings
@@ -28,6 +29,7 @@ class ServerOptions:
         tls_certificate: File with the certificate; ``None``: plain HTTP.
         tls_key: File with the certificate's key.
         metrics_port: Another port, with ``/metrics`` and probes alone; 0: a free one, -1: none.
+        hangs_s: From how many seconds on a request counts as one that hangs.
         tls_own: Certificate that the service made for itself, and its key, in PEM.
     """
 
@@ -40,6 +42,7 @@ class ServerOptions:
     metrics_port: int = config.METRICS_PORT.field()
     tls_certificate: str | None = config.TLS_CERTIFICATE.field(lambda path: path or None)
     tls_key: str | None = config.TLS_KEY.field(lambda path: path or None)
+    hangs_s: float = HANGS_S
     tls_own: str | None = field(default=None, repr=False)
 
     @property

@@ -53,6 +53,7 @@ from strandline.server.http.authorization import (
     UI,
     Admission,
 )
+from strandline.server.http.hanging import HANGS_S
 from strandline.server.http.refusals import Refusals
 from strandline.server.http.reply import NOT_FOUND, Reply, failure
 from strandline.server.http.request import Application, Request
@@ -70,6 +71,7 @@ from strandline.server.table_threads import TableThreads
 from strandline.version import __version__
 from timeline.clock import Clock, SystemClock
 from timeline.errors import StrandlineError
+from timeline.storage.base import Storage
 from timeline.storage.open import open_storage
 from timeline.storage.table_id import TableId
 
@@ -77,8 +79,6 @@ logger = logging.getLogger(__name__)
 
 GIVEN_AWAY_S: Final = 60.0
 """How long a server of a fleet keeps a table open after it has lost the table's seat."""
-HANGS_S: Final = 10.0
-"""A table is named in metrics if a call to its storage has taken so long, even if none is open."""
 WATCH_DISK_S: Final = 1.0
 """Seconds between two looks at a table on a disk for its watchers."""
 WATCH_STORE_S: Final = 10.0
@@ -96,6 +96,7 @@ class Parts:
     Attributes:
         connections: Returns figures of the connections; the server sets it.
         threads: Returns figures of the threads; the server sets it.
+        hanging: Returns the requests that hang; the server sets it.
         log: Returns figures of the log; the process sets it.
         spans: Records requests; the server sets their scheme.
     """
@@ -133,6 +134,7 @@ class Parts:
         self._restarts = options.restarts
         self.connections: Callable[[], Mapping[str, int]] = dict
         self.threads: Callable[[], Mapping[str, Any]] = dict
+        self.hanging: Callable[[], list[dict[str, Any]]] = list
         self.log: Callable[[], Mapping[str, int]] = dict
         self.metrics = Metrics()
         self.views = ViewManager(
@@ -288,6 +290,8 @@ class Parts:
             "ready": self.readiness.status(),
             "requests": self.metrics.by_label(REQUESTS, "route"),
             "refusals": self.refusals.status(),
+            "newest_refusals": self.refusals.newest(),
+            "hanging": self.hanging(),
             "fallbacks": self.refusals.fallbacks(),
             "connections": dict(self.connections()),
             "threads": dict(self.threads()),
@@ -349,11 +353,27 @@ class Parts:
         counters = {**found.counters, table: made}
         return replace(found, counters=counters, tables=chain(found.tables, (own,)))
 
+    def _storages(self) -> dict[TableId, Storage]:
+        """Return the storages of the tables that are open, or are being opened."""
+        found = self.views.being_opened()
+        return found | {each.table_id: each.storage for each in self.views.open_tables()}
+
+    def calls_under_way_of(self, table: str) -> dict[tuple[str, str], float]:
+        """Return kind and cause → seconds of a table's storage calls that haven't ended.
+
+        Args:
+            table: Its base path as a request has it.
+        """
+        wanted, as_given = str(TableId.of(table).normal()), self.views.as_given
+        found: dict[tuple[str, str], float] = {}
+        for table_id, storage in self._storages().items():
+            if wanted in (str(table_id), as_given(table_id)):
+                found |= storage.calls.times().longest_s
+        return found
+
     def _calls_under_way(self) -> dict[tuple[str, str, str], float]:
         """Return label of the table, kind and cause → seconds, see ``Scrape``."""
-        storages = self.views.being_opened()
-        storages |= {each.table_id: each.storage for each in self.views.open_tables()}
-        exported = self.metrics.exported
+        storages, exported = self._storages(), self.metrics.exported
         longest: dict[tuple[str, str, str], float] = {}
         for table_id, storage in storages.items():
             for (kind, cause), seconds in storage.calls.times().longest_s.items():

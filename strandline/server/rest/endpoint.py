@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from http import HTTPStatus
 from importlib import import_module
@@ -51,14 +52,12 @@ from strandline.server.rest.operation import (
     BY_PATH,
     MOST_ROWS,
     Operation,
-    Refusal,
-    bad,
     refused_path,
 )
+from strandline.server.rest.parameter import Refusal, bad
 from strandline.server.rest.reply_form import (
     METHODS,
     arrow_reply,
-    has_tag,
     is_arrow,
     json_of,
     plain_rows,
@@ -96,6 +95,24 @@ _TOGETHER: Final = 16
 """Most servers asked at once."""
 _OF_A_PAGE: Final = frozenset({"order", "limit", "once"})
 """Parameters that say which rows of a fleet a page has."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """One request for an operation.
+
+    Attributes:
+        operation: The operation.
+        arguments: Of the request, or of that for the first page; those that are missing have
+            their defaults.
+        given: The parameters that were sent.
+        request: The request.
+    """
+
+    operation: Operation
+    arguments: Mapping[str, Any]
+    given: Mapping[str, str]
+    request: Request
 
 
 class RestEndpoint:
@@ -158,7 +175,15 @@ class RestEndpoint:
             reply = await self._answered(threads, request)
         except Exception as error:  # noqa: BLE001 - the boundary of a request
             reply = refusal(error, request)
+        return self._zipped(reply, request)
+
+    def _zipped(self, reply: Reply, request: Request) -> Reply:
+        """Return a reply in the form that its client accepts; one that is compressed stays."""
         return compressed(reply) if self._gzip and request.accepted.zipped else reply
+
+    def _made(self, request: Request, make: Callable[[], Reply]) -> Reply:
+        """Return a reply made on a thread, and compressed there: it may have megabytes."""
+        return self._zipped(make(), request)
 
     async def _answered(self, threads: TableThreads, request: Request) -> Reply:
         if request.method not in ("GET", "HEAD"):
@@ -170,18 +195,17 @@ class RestEndpoint:
         operation, given = BY_PATH[path], request.parameters()
         if operation is None:
             return tagged(Reply(HTTPStatus.OK, self._document, JSON), request)
-        arguments = operation.arguments(given)
+        asked = _Asked(operation, operation.arguments(given), given, request)
         if path == WATCH_PATH:
-            return await self._watched(threads, request, arguments)
+            return await self._watched(threads, request, asked.arguments)
         if operation.of_table:
-            work = partial(self._of_table, operation, arguments, given, request)
-            reply = await threads.run(request.table, work)
+            work = partial(self._of_table, asked)
+            reply = await threads.run(request.table, self._made, request, work)
             self._drop_later()
             return reply
-        others = await self._others(operation, arguments, request)
-        work = partial(self._of_all, operation, arguments, given, request, others)
+        work = partial(self._of_all, asked, await self._others(asked))
         # Not on the threads of a table that is named: those may hang, and nothing here waits.
-        reply = await threads.run(NO_TABLE, work)
+        reply = await threads.run(NO_TABLE, self._made, request, work)
         self._drop_later()
         return reply
 
@@ -202,19 +226,14 @@ class RestEndpoint:
 
     # About one table; on its threads.
 
-    def _of_table(
-        self,
-        operation: Operation,
-        arguments: Mapping[str, Any],
-        given: Mapping[str, str],
-        request: Request,
-    ) -> Reply:
-        with of_request(request.request_id):
+    def _of_table(self, asked: _Asked) -> Reply:
+        arguments = asked.arguments
+        with of_request(asked.request.request_id):
             if arguments.get("cursor") is not None:
-                return self._next_page(operation, arguments, given, request)
+                return self._next_page(asked)
             view = self._view(arguments[TABLE], arguments.get("at"))
             with refusing_if_closed(view.table):
-                reply = self._from_view(operation, arguments, request, view)
+                reply = self._from_view(asked, view)
             self._views.close_excess()
             return reply
 
@@ -244,22 +263,17 @@ class RestEndpoint:
         view.lease = lease
         return view
 
-    def _from_view(
-        self,
-        operation: Operation,
-        arguments: Mapping[str, Any],
-        request: Request,
-        view: InspectedView,
-    ) -> Reply:
+    def _from_view(self, asked: _Asked, view: InspectedView) -> Reply:
+        operation, arguments, request = asked.operation, asked.arguments, asked.request
         tag = None
         is_summary = arguments.get("summary")
         if is_summary and arguments["filter"]:
             raise bad("filter", arguments["filter"], "none beside summary, which takes prefix")
         if operation.is_fixed:
-            asked = f"{operation.name} {sorted(arguments.items())!r} {is_arrow(request)}"
+            what = f"{operation.name} {sorted(arguments.items())!r} {is_arrow(request)}"
             at = f"{view.snapshot.mark} {view.snapshot.epoch}"
-            tag = tag_of(f"{__version__} {at} {asked}".encode("utf-8", "replace"))
-            if has_tag(request, tag):
+            tag = tag_of(f"{__version__} {at} {what}".encode("utf-8", "replace"))
+            if request.has_tag(tag):
                 return unchanged(tag)
         # Loaded when it is first asked: what reads tables lies above the service.
         served_table: Any = import_module("strandline.table_api.served_table")
@@ -269,7 +283,7 @@ class RestEndpoint:
             make = table.summary(operation.name, arguments)
             return tagged(summary_reply(make, arguments["marks"]), request, tag)
         listing = table.listing(operation.name, arguments)
-        return self._page(operation, arguments, request, listing, tag=tag)
+        return self._page(asked, listing, tag=tag)
 
     def _sums(self, view: InspectedView, partition: str) -> bytes:
         """Return the packed sums of a partition, which are kept with its version."""
@@ -294,30 +308,23 @@ class RestEndpoint:
 
     # Pages.
 
-    def _next_page(
-        self,
-        operation: Operation,
-        arguments: Mapping[str, Any],
-        given: Mapping[str, str],
-        request: Request,
-    ) -> Reply:
-        name, place, listing, first = self.cursors.find(operation, arguments, given)
+    def _next_page(self, asked: _Asked) -> Reply:
+        arguments, given = asked.arguments, asked.given
+        name, place, listing, first = self.cursors.find(asked.operation, arguments, given)
         limit = arguments["limit"] if "limit" in given else first["limit"]
-        again = {**first, "limit": limit}
+        again = replace(asked, arguments={**first, "limit": limit})
         if listing.held is None:
-            return self._page(operation, again, request, listing, place=place, name=name)
+            return self._page(again, listing, place=place, name=name)
         table = listing.held.table
         with refusing_if_closed(table):
             # Also of rows that are in memory: the table may have been refused since.
             if table.is_closed:
                 raise not_served(table.table_id)
-            return self._page(operation, again, request, listing, place=place, name=name)
+            return self._page(again, listing, place=place, name=name)
 
     def _page(
         self,
-        operation: Operation,
-        arguments: Mapping[str, Any],
-        request: Request,
+        asked: _Asked,
         listing: Listing,
         *,
         place: Place = FIRST,
@@ -327,14 +334,13 @@ class RestEndpoint:
         """Return a page of a listing.
 
         Args:
-            operation: The operation.
-            arguments: Of the request, or of that for the first page.
-            request: The request.
+            asked: What is asked.
             listing: The listing.
             place: Where the page begins.
             name: Of the listing, if a cursor names it.
             tag: Of the reply; ``None``: it is made of the body.
         """
+        operation, arguments, request = asked.operation, asked.arguments, asked.request
         keep = row_filter(operation, arguments.get("prefix"), arguments.get("filter"))
         limit = arguments.get("limit", MOST_ROWS)
         go_on = partial(check_wanted, request.has_left)
@@ -360,14 +366,12 @@ class RestEndpoint:
 
     # About all servers.
 
-    async def _others(
-        self, operation: Operation, arguments: Mapping[str, Any], request: Request
-    ) -> dict[str, Any]:
+    async def _others(self, asked: _Asked) -> dict[str, Any]:
         """Return by URL what the other servers of the fleet answer; text of an error else."""
         forwarder, current = self._forwarder, self._current
-        if forwarder is None or current is None or arguments.get("cursor") is not None:
+        if forwarder is None or current is None or asked.arguments.get("cursor") is not None:
             return {}
-        if forwarder.is_passed_on(request.fields):
+        if forwarder.is_passed_on(asked.request.fields):
             return {}
         urls = [each.url for each in current.known.fleet.members if each.url != current.url]
         turns = asyncio.Semaphore(_TOGETHER)
@@ -375,25 +379,19 @@ class RestEndpoint:
         async def ask(url: str) -> Any:
             async with turns:
                 try:
-                    return await self._other(forwarder, url, operation, arguments, request)
+                    return await self._other(forwarder, url, asked)
                 except StrandlineError as error:
                     return error.message
 
         return dict(zip(urls, await asyncio.gather(*map(ask, urls)), strict=True))
 
-    async def _other(
-        self,
-        forwarder: Forwarder,
-        url: str,
-        operation: Operation,
-        arguments: Mapping[str, Any],
-        request: Request,
-    ) -> Any:
+    async def _other(self, forwarder: Forwarder, url: str, asked: _Asked) -> Any:
         """Return one server's answer: its rows and how many tables it has open, or its figures.
 
         Raises:
             BadAnswerError: It gives none.
         """
+        operation, arguments = asked.operation, asked.arguments
         params = {k: v for k, v in arguments.items() if v is not None and k not in _OF_A_PAGE}
         if operation.columns:
             params["limit"] = MOST_ROWS
@@ -404,7 +402,7 @@ class RestEndpoint:
         rows: list[Any] = []
         while True:
             target = f"{operation.path}?{urlencode(params)}".encode("ascii")
-            fields = {REQUEST_ID: request.fields.get(REQUEST_ID, b"-")}
+            fields = {REQUEST_ID: asked.request.fields.get(REQUEST_ID, b"-")}
             sent = Forwarded("GET", target, fields, within_s=MEMBER_S, may_be_late=True)
             answer = await forwarder.tell(url, sent)
             if answer is None or answer.status != HTTPStatus.OK:
@@ -421,17 +419,10 @@ class RestEndpoint:
             except (ValueError, TypeError, KeyError, IndexError) as error:
                 raise BadAnswerError(f"{url}: {type(error).__name__}: {error}") from error
 
-    def _of_all(
-        self,
-        operation: Operation,
-        arguments: Mapping[str, Any],
-        given: Mapping[str, str],
-        request: Request,
-        others: Mapping[str, Any],
-    ) -> Reply:
-        with of_request(request.request_id):
-            current = self._current
-            if not operation.columns:
+    def _of_all(self, asked: _Asked, others: Mapping[str, Any]) -> Reply:
+        arguments, current = asked.arguments, self._current
+        with of_request(asked.request.request_id):
+            if not asked.operation.columns:
                 named = arguments[TABLE]
                 table = None if named is None else self._label(named)
                 scrape, url = self._scrape(table), None if current is None else current.url
@@ -439,9 +430,9 @@ class RestEndpoint:
                 own = server_figures(scrape, arguments["names"], table, url, process)
                 rest = (silent(u, f) if isinstance(f, str) else f for u, f in others.items())
                 value = {"servers": [own, *rest], "fleet": scrape.figures.get("fleet")}
-                return tagged(Reply(HTTPStatus.OK, json_of(value), JSON), request)
+                return tagged(Reply(HTTPStatus.OK, json_of(value), JSON), asked.request)
             if arguments["cursor"] is not None:
-                return self._next_page(operation, arguments, given, request)
+                return self._next_page(asked)
             own_rows = table_rows(self._views, self._metrics, self._forwarder, current)
             found = [each for each in others.values() if not isinstance(each, str)]
             all_rows = (*own_rows, *(row for rows, _ in found for row in rows))
@@ -452,7 +443,7 @@ class RestEndpoint:
                 "unreachable": [url for url, each in others.items() if isinstance(each, str)],
             }
             listing = Listing(head, [*blocks(rows)], one_block(list), 500 * len(rows))
-            return self._page(operation, arguments, request, listing)
+            return self._page(asked, listing)
 
     def _label(self, base_path: str) -> str:
         """Return the text that metrics name a table by; rows have the text as it was given."""

@@ -108,7 +108,10 @@ def server_figures(
     }
 
 
-_FIGURES: Final = ("pid", "uptime_s", "restarts", "roots", "awaited_roots", "settings")
+_FIGURES: Final = (
+    *("pid", "uptime_s", "restarts", "roots", "awaited_roots", "settings"),
+    *("hanging", "newest_refusals"),
+)
 
 
 def silent(url: str, error: str) -> dict[str, Any]:

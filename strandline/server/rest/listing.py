@@ -25,7 +25,8 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from fsview.local_view import InspectedView
-from strandline.server.rest.operation import MOST_TERMS, Column, Operation, Refusal, bad
+from strandline.server.rest.operation import MOST_TERMS, Column, Operation
+from strandline.server.rest.parameter import Refusal, bad
 from timeline.clock import Clock
 
 HELD_S: Final = 300.0

@@ -25,6 +25,24 @@ _ERROR: Final = {
         "hint": _NULLABLE,
     },
 }
+_COUNT: Final[dict[str, Any]] = {"type": "integer"}
+_SECONDS: Final[dict[str, Any]] = {"type": "number"}
+
+
+def _listed(**columns: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of a list of objects; null: the server doesn't answer."""
+    return {"type": ["array", "null"], "items": _object(columns)}
+
+
+def _object(properties: dict[str, Any], required: list[str] | None = None) -> dict[str, Any]:
+    names = [*properties] if required is None else required
+    return {"type": "object", "required": names, "properties": properties}
+
+
+_CALLS: Final = {
+    "type": "array",
+    "items": _object({"kind": _TEXT, "cause": _TEXT, "seconds": _SECONDS}),
+}
 _SERVER: Final = {
     "type": "object",
     "required": ["server", "error", "version", "ready", "reasons", "metrics"],
@@ -40,6 +58,23 @@ _SERVER: Final = {
         "roots": {"type": ["array", "null"], "items": _TEXT},
         "awaited_roots": {"type": ["array", "null"], "items": _TEXT},
         "settings": {"type": ["object", "null"]},
+        "hanging": _listed(
+            table=_TEXT,
+            seconds=_SECONDS,
+            calls=_CALLS,
+            clients={"type": "array", "items": _TEXT},
+        ),
+        "newest_refusals": _listed(
+            at={"type": "string", "format": "date-time"},
+            status=_COUNT,
+            code=_TEXT,
+            route=_TEXT,
+            table=_TEXT,
+            client=_TEXT,
+            reason=_TEXT,
+            request=_TEXT,
+            count=_COUNT,
+        ),
         "metrics": {
             "type": "object",
             "additionalProperties": {
@@ -172,8 +207,3 @@ def _properties(columns: tuple[Column, ...]) -> dict[str, Any]:
 
 def _required(columns: tuple[Column, ...]) -> list[str]:
     return [each.name for each in columns if not each.optional]
-
-
-def _object(properties: dict[str, Any], required: list[str] | None = None) -> dict[str, Any]:
-    names = [*properties] if required is None else required
-    return {"type": "object", "required": names, "properties": properties}

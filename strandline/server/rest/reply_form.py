@@ -15,7 +15,8 @@ from strandline.server.http.reply import INTERNAL, JSON, Reply, names_type
 from strandline.server.http.request import Request
 from strandline.server.rest.listing import Listing, Row, plain
 from strandline.server.rest.openapi import ARROW
-from strandline.server.rest.operation import MARKS_BYTES, Operation, Refusal
+from strandline.server.rest.operation import MARKS_BYTES, Operation
+from strandline.server.rest.parameter import Refusal
 from timeline.encoding.json_text import dumps
 from timeline.errors import StrandlineError, ViewBehindError
 
@@ -107,13 +108,6 @@ def tag_of(content: bytes) -> str:
     return f'W/"{blake2b(content, digest_size=12).hexdigest()}"'
 
 
-def has_tag(request: Request, tag: str) -> bool:
-    """Whether the client has what a tag names."""
-    given = request.fields.get(b"if-none-match", b"").decode("latin-1")
-    tags = {each.strip().removeprefix("W/") for each in given.split(",")}
-    return tag.removeprefix("W/") in tags or "*" in tags
-
-
 def unchanged(tag: str) -> Reply:
     """Return the reply to a client that has what a tag names."""
     return Reply(HTTPStatus.NOT_MODIFIED, b"", JSON, {"etag": tag})
@@ -122,7 +116,7 @@ def unchanged(tag: str) -> Reply:
 def tagged(reply: Reply, request: Request, tag: str | None = None) -> Reply:
     """Return a reply with its tag, by default that of its body; 304 if the client has it."""
     tag = tag or tag_of(reply.body)
-    if has_tag(request, tag):
+    if request.has_tag(tag):
         return unchanged(tag)
     headers = {**reply.headers, "etag": tag, "vary": "accept, accept-encoding"}
     return replace(reply, headers=headers)

@@ -27,7 +27,7 @@ from fsview.table_view import TableView
 from fsview.wire.param import TABLE, WATCH_PATH
 from strandline.fleet.forward import Forwarded, Forwarder
 from strandline.fleet.peer_connection import PeerAnswer
-from strandline.server.rest.operation import Refusal
+from strandline.server.rest.parameter import Refusal
 from timeline.encoding.json_text import bounded_loads
 from timeline.errors import NoServerError, StrandlineError
 from timeline.storage.table_id import TableId

@@ -50,6 +50,7 @@ from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import InstantInfo, RollbackPlan
 from timeline.table.property_name import MERGE_ON_READ
 from timeline.timeline import Timeline
+from timeline.tracing import INSTANT, TABLE, child
 
 logger = logging.getLogger(__name__)
 
@@ -156,12 +157,14 @@ class RollbackExecution:
         heartbeat running, and so keep all other writers from finishing the rollback.
         """
         heartbeat = Heartbeat(self._storage, self._heartbeats, self._clock)
-        try:
-            heartbeat.start(time, takes_over=takes_over)
-            result = carry_out(heartbeat)
-            heartbeat.stop()
-        finally:
-            heartbeat.give_up()
+        attributes = {TABLE: self._storage.base_path, INSTANT: time}
+        with child("execute rollback", attributes):
+            try:
+                heartbeat.start(time, takes_over=takes_over)
+                result = carry_out(heartbeat)
+                heartbeat.stop()
+            finally:
+                heartbeat.give_up()
         return result
 
     def _carry_out(
@@ -202,7 +205,8 @@ class RollbackExecution:
         inflight = self._decided(rollback)
         if inflight is None:
             return None
-        appended = self._undo(inflight, plan, target)
+        with child("undo instant", {"strandline.files": len(paths)}):
+            appended = self._undo(inflight, plan, target)
         self._complete(inflight, plan, self._clock.now_ms() - started_ms, appended)
         # A crash before this leaves a heartbeat and markers; the next repair sweeps the markers.
         delete_heartbeat(self._storage, info.commit_time)

@@ -82,6 +82,7 @@ from timeline.metadata.instant_metadata import (
 )
 from timeline.table.property_name import MERGE_ON_READ
 from timeline.timeline import Timeline
+from timeline.tracing import child
 
 logger = logging.getLogger(__name__)
 
@@ -280,7 +281,8 @@ class Rollbacks:
         repair = self._repair_obstacles if self._policy.lazy else self._roll_back_all
         undone = repair(timeline)
         # Sweep last, because the rollbacks above are planned from markers.
-        has_swept = Sweep(self._counted, self._policy.heartbeats, self._clock).run()
+        with child("sweep markers"):
+            has_swept = Sweep(self._counted, self._policy.heartbeats, self._clock).run()
         if undone or has_swept:
             # A writer died, so other dead writers may have left heartbeats.
             sweep_heartbeats(self._counted, self._policy.heartbeats, self._clock.now_ms())
@@ -504,8 +506,9 @@ class Rollbacks:
             current = timeline.find(instant.requested_time, instant.action)
             if current is None or current.is_completed or not allowed(current):
                 return {}
-            files = files_of_pending(self._counted, current)
-            plan = plan_rollback(current, files, self._storage.base_path, files)
+            with child("plan rollback"):
+                files = files_of_pending(self._counted, current)
+                plan = plan_rollback(current, files, self._storage.base_path, files)
             time = self._execution.request(plan, timeline)
             return {} if time is None else {instant.requested_time: time}
 

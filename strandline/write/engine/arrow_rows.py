@@ -2,7 +2,8 @@
 
 pandas, Polars, DuckDB and pyarrow export their rows by ``__arrow_c_stream__``, the Arrow PyCapsule
 interface. Polars exports strings and binaries as Arrow's *view* types, which neither Parquet nor
-Avro has; they are converted to plain types.
+Avro has; they are converted to plain types. So are times in nanoseconds or seconds, pandas' usual
+ones, to microseconds, where each is exact.
 
 An Arrow array of n lists has n + 1 offsets, but Spark omits them for empty lists, maps and strings;
 this module adds them. If lists are empty or null in all rows of a batch, Spark sends the arrays of
@@ -24,6 +25,9 @@ from timeline.errors import InputError
 _WIDE: Final = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
 """View types → types with 64-bit offsets, as an array of views may have any amount of text."""
 _PLAIN: Final = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
+_MICROS: Final = "us"
+_OTHER_UNITS: Final = ("s", "ns")
+"""Units of times that files don't have."""
 _SMALL: Final = {**_PLAIN, pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
 ALLOWED: Final = (
     "a type with __arrow_c_stream__, such as pyarrow.Table, pyarrow.RecordBatchReader,"
@@ -64,13 +68,13 @@ def read_arrow_stream(data: object, *, large: bool = True) -> pa.Table:
             such lists.
 
     Raises:
-        InputError: The stream doesn't contain rows (for example a single column), or a column of a
-            pandas frame has values of several types.
+        InputError: The stream doesn't contain rows (for example a single column), a column of a
+            pandas frame has values of several types, or a time has a part of a microsecond.
 
-    Cost: a pyarrow table isn't copied, except columns of views.
+    Cost: a pyarrow table isn't copied, except columns of views and of times in other units.
     """
     if isinstance(data, pa.Table):
-        return _with_plain_types(data, large=large)
+        return _with_plain_types(in_micros(data), large=large)
     if type_name(data).startswith("pandas.") and hasattr(data, "columns"):
         # The frame's own stream contains the index as a column.
         try:
@@ -80,14 +84,69 @@ def read_arrow_stream(data: object, *, large: bool = True) -> pa.Table:
                 f"rows of {type_name(data)} can't be converted: {'; '.join(map(str, exc.args))}",
                 hint="give each column values of one type",
             ) from exc
-        return _with_plain_types(rows, large=large)
+        return _with_plain_types(in_micros(rows), large=large)
     try:
         reader = pa.RecordBatchReader.from_stream(data)
     except pa.ArrowInvalid as exc:
         raise InputError(
             f"rows are of type {type_name(data)}, which has no columns: {exc}"
         ) from exc
-    return _with_plain_types(reader.read_all(), large=large)
+    return _with_plain_types(in_micros(reader.read_all()), large=large)
+
+
+def in_micros(rows: pa.Table) -> pa.Table:
+    """Return the rows with times in nanoseconds or seconds, nested ones too, in microseconds.
+
+    Raises:
+        InputError: A value isn't a whole number of microseconds, or too large; the message names
+            the column, the first such row and its value.
+    """
+    for at, field in enumerate(rows.schema):
+        kind = _kind_in_micros(field.type, MAX_LEVELS)
+        if kind == field.type:
+            continue
+        column = rows.column(at)
+        try:
+            cast = column.cast(kind)
+        except pa.ArrowInvalid:
+            raise _inexact(column, field.name, kind) from None
+        rows = rows.set_column(at, field.with_type(kind), cast)
+    return rows
+
+
+def _inexact(column: pa.ChunkedArray, name: str, kind: pa.DataType) -> InputError:
+    """Return the error for the first value of a column that can't be cast to a type."""
+    first, after = 0, len(column)
+    while after - first > 1:
+        middle = (first + after) // 2
+        try:
+            column.slice(first, middle - first).cast(kind)
+        except pa.ArrowInvalid:
+            after = middle
+        else:
+            first = middle
+    value = column.slice(first, 1)
+    shown = "" if pa.types.is_nested(kind) else f", {value.cast(pa.string())[0].as_py()},"
+    return InputError(
+        f"column {name!r} is {column.type}, and times are stored in microseconds; row {first}"
+        f"{shown} isn't exact in them (rows are counted from 0)",
+        hint="round it: pyarrow.compute.floor_temporal(column, unit='microsecond'), or in pandas"
+        " column.dt.floor('us')",
+    )
+
+
+def _kind_in_micros(kind: pa.DataType, levels: int) -> pa.DataType:
+    """Return a type with the times in it in microseconds, down to a number of levels."""
+    if pa.types.is_timestamp(kind) and kind.unit in _OTHER_UNITS:
+        return pa.timestamp(_MICROS, kind.tz)
+    if not levels:
+        return kind
+    if pa.types.is_struct(kind):
+        return pa.struct([f.with_type(_kind_in_micros(f.type, levels - 1)) for f in kind])
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        inner = kind.value_field.with_type(_kind_in_micros(kind.value_type, levels - 1))
+        return (pa.large_list if pa.types.is_large_list(kind) else pa.list_)(inner)
+    return kind
 
 
 def type_name(value: object) -> str:

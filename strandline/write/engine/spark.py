@@ -71,6 +71,7 @@ from strandline.write.engine.spark_rows import (
     streams,
 )
 from strandline.write.engine.traced_task import traced
+from strandline.write.engine.workers_python import check_python, choose_python
 from timeline.errors import ConfigError, InputError
 
 logger = logging.getLogger(__name__)
@@ -103,6 +104,7 @@ class SparkEngine(EngineContext[SparkRows]):
         if not isinstance(session, SparkSession):
             raise no_engine(session)
         self._session = session
+        choose_python(session.sparkContext)
         self.driver_host, self.bind_address = driver_addresses(session.sparkContext)
 
     def adopt(self, data: object) -> SparkRows:
@@ -190,7 +192,12 @@ class SparkEngine(EngineContext[SparkRows]):
         return SparkRows(numbers, tasks=(given,), given=tables[0].schema)
 
     def transform(self, data: SparkRows, task: Task, schema: pa.Schema) -> SparkRows:
-        """Add ``task`` to the rows' tasks; nothing runs yet."""
+        """Add ``task`` to the rows' tasks, which don't run yet.
+
+        Raises:
+            ConfigError: The executors' Python lacks packages; see ``check_python``.
+        """
+        check_python(self._session.sparkContext)
         tasks = (*data.tasks, traced(task, self.attempt))
         return replace(data, tasks=tasks, given=schema, by=None)
 

@@ -7,6 +7,7 @@ are settings that contradict each other. All refusals are one error.
 
 An option in none of the lists is refused if changing at most two letters makes it a listed name: a
 misspelt option would otherwise be ignored, with lasting results such as a table without partitions.
+One that begins with ``strandline.`` is refused if it is like any of this package's settings.
 Warnings in the log and in the client's first result name other unknown options that begin with
 ``hoodie.`` or ``strandline.``, and options without effect. The rest is meant for other libraries.
 """
@@ -32,6 +33,7 @@ from strandline.settings.setting import (
     Settings,
     declared,
     masked,
+    nearest,
     refusal,
     shortened,
 )
@@ -112,7 +114,8 @@ WRITER_SETTINGS: Final = (
 """All settings that a write client reads."""
 
 _BY_NAME: Final[Mapping[str, Setting[Any]]] = {each.name: each for each in WRITER_SETTINGS}
-_OURS: Final = ("hoodie.", "strandline.")
+_OWN: Final = "strandline."
+_OURS: Final = ("hoodie.", _OWN)
 _MISSPELT: Final = 2
 """Number of letters by which a misspelt name may differ from the right one."""
 _SHOWN: Final = 40
@@ -263,6 +266,11 @@ def _agreed(
 
 def _refuse_misspelt(name: str, value: str, names: Iterable[str]) -> None:
     right = sorted(each for each in names if _is_within(name, each, _MISSPELT))
+    if not right and name.startswith(_OWN):
+        # All settings with this prefix are known, whereas Hudi's are too many to know.
+        own = [each.removeprefix(_OWN) for each in names if each.startswith(_OWN)]
+        close = nearest(name.removeprefix(_OWN), own)
+        right = [] if close is None else [_OWN + close]
     if right:
         why = f"; there is no such option; did you mean {right[0]}?"
         raise refusal(name, _shown(name, value), why)

@@ -209,6 +209,7 @@ METADATA_TABLE: Final = TableSetting(
     "Whether a metadata table is maintained; Hudi's default is true. Always false: the service"
     " takes its place. A table that has one is written only if false is set: the write drops it.",
     allowed=("false",),
+    instead="the timeline service lists files in its place; Hudi's readers list storage",
 )
 META_FIELDS: Final = TableSetting(
     "hoodie.populate.meta.fields",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from fsview.state.current_history import SPARED
 from fsview.store.stores import Stores
 from fsview.table_view import TableView
 from fsview.view_manager import ViewManager
+from tests.kit.garbage import collect_garbage
 from tests.kit.servers.stores import ALL_KINDS, options_of
 from tests.kit.tables.small_table import SmallTable
 
@@ -49,11 +49,11 @@ def opened(table: SmallTable, stores: Stores) -> tuple[ViewManager, TableView]:
 def memory_grown() -> Iterator[list[int]]:
     """Measure the memory that objects made meanwhile take at the end."""
     grown = [0]
-    gc.collect()
+    collect_garbage()
     tracemalloc.start()
     try:
         yield grown
-        gc.collect()
+        collect_garbage()
         grown[0] = tracemalloc.get_traced_memory()[0]
     finally:
         tracemalloc.stop()

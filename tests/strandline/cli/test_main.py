@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from strandline.__main__ import COMMANDS, main
 from tests.strandline.write.tables import client, row, table
 
-LIGHT = ("--version", "--help")
+LIGHT = ("--version", "--help", "-h")
 
 
 @pytest.mark.parametrize("option", LIGHT)
@@ -38,6 +38,11 @@ def test_the_list_has_the_first_line_of_each_commands_help(name):
     shown = CliRunner().invoke(main, [name, "--help"])
     assert shown.exit_code == 0
     assert COMMANDS[name][:40] in shown.stdout
+    # Also below a command, such as `fleet mount`.
+    for below in ((), *((each,) for each in getattr(command, "commands", ()))):
+        texts = {CliRunner().invoke(main, [name, *below, o]).stdout for o in ("-h", "--help")}
+        assert len(texts) == 1
+        assert texts.pop().startswith("Usage: ")
 
 
 def test_commands_are_completed(monkeypatch):
@@ -46,7 +51,9 @@ def test_commands_are_completed(monkeypatch):
     done = CliRunner().invoke(
         main, [], prog_name="strandline", env={"_STRANDLINE_COMPLETE": "bash_complete"}
     )
-    assert done.stdout.splitlines() == ["plain,clean", "plain,compact"]
+    names = [name for name in sorted(COMMANDS) if name.startswith("c")]
+    assert {"clean", "compact"} < set(names)
+    assert done.stdout.splitlines() == [f"plain,{name}" for name in names]
 
 
 @pytest.mark.parametrize("command", ["archive", "clean", "pins", "why"])

@@ -122,6 +122,9 @@ def test_table_is_columns_as_wide_as_their_cells():
         "long one      false",
     ]
     assert printed(rows.slice(0, 0), "table") == b""
+    batches = [rows.slice(at, 1).to_batches()[0] for at in (0, 1)]
+    reader = pa.RecordBatchReader.from_batches(rows.schema, batches)
+    assert printed(reader, "table") == printed(rows, "table")
 
 
 @pytest.mark.parametrize("output", FORMATS)

@@ -16,9 +16,10 @@ from strandline.cli.table_command import (
     as_of_option,
     columns_option,
     limit_option,
+    since_option,
     table_command,
 )
-from tests.strandline.write.tables import client, row, table
+from tests.kit.tables import golden
 
 NAMES = """
 [trips]
@@ -54,6 +55,7 @@ def parsed(*arguments: str) -> dict[str, Any]:
     @click.command()
     @table_command
     @as_of_option
+    @since_option
     @limit_option
     @columns_option
     def command(**values: Any) -> None:
@@ -105,7 +107,8 @@ def test_values_of_storage_options_are_json_or_text(home):
     ],
 )
 def test_times_are_digits_or_iso(home, text, value):
-    assert parsed("/t", "--as-of", text)["as_of"] == value
+    assert parsed("/t", "--since", text)["since"] == value
+    assert parsed("/t", "--as-of", text)["as_of"] == text, "which the table checks"
 
 
 def test_columns_are_separated_by_commas(home):
@@ -118,8 +121,8 @@ def test_columns_are_separated_by_commas(home):
     [
         (["--storage-option", "hidden"], "allowed: KEY=VALUE"),
         (["--storage-option", "a={hidden"], "the value of a begins like JSON, and isn't"),
-        (["--as-of", "yesterday"], "'yesterday' is no time; allowed: an instant"),
-        (["--as-of", "2026-01-31T12:00:00"], "has no time zone; add one"),
+        (["--since", "yesterday"], "'yesterday' is no time; allowed: an instant"),
+        (["--since", "2026-01-31T12:00:00"], "has no time zone; add one"),
         (["--columns", ","], "there is no name"),
         (["--columns", "a,b,a"], "'a' is named twice"),
         (["--limit", "-1"], "-1 is not in the range"),
@@ -139,8 +142,7 @@ def run(*arguments: object) -> Result:
 @pytest.fixture
 def lake(home: Path) -> Path:
     """A folder with the table ``orders``."""
-    with client(home / "lake" / "orders") as c:
-        c.upsert(table(row("a", ts=0)))
+    golden.build("cow_basic_v9", golden.steps("cow_basic_v9")[0], home / "lake" / "orders")
     return home / "lake"
 
 

@@ -151,6 +151,7 @@ def test_the_newest_record_is_found_among_other_commits(version: int) -> None:
     assert stream.newest("none") is None
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("version", [6, 9])
 def test_the_newest_record_is_found_in_the_archive(version: int) -> None:
     stream = Stream(version, **LIMITS, clean__automatic="true")

@@ -104,6 +104,7 @@ def check_that_groups_are_refused(fleet: Servers, root: Path, left: Iterable[str
     assert before.schema == SCHEMA
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("record", [WITHOUT_ROOTS, WITH_ROOTS])
 def test_look_ups_go_on_while_servers_are_replaced_one_after_another(
     record: str, fleet: Servers, tables: list[SmallTable], tmp_path: Path

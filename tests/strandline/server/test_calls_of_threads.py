@@ -17,6 +17,7 @@ import pytest
 
 from strandline.server.table_threads import LEFT_FREE, TableThreads
 from tests.kit.concurrency.patience import PATIENCE_S
+from tests.kit.garbage import collect_garbage
 from tests.strandline.server.threads_in_use import THREADS, Calls, in_pool, settled
 
 
@@ -87,7 +88,7 @@ def test_an_error_of_a_cancelled_call_is_not_reported_as_unretrieved() -> None:
             await asyncio.sleep(0)
         assert left.cancelled()
         del left  # it holds the call
-        gc.collect()
+        collect_garbage()
         assert reported == []
 
     in_pool(play)
@@ -165,7 +166,7 @@ def test_an_error_is_handed_on_and_not_kept(pool: TableThreads) -> None:
         kept.append(weakref.ref(content))
         raise OSError("damaged")
 
-    gc.collect()
+    collect_garbage()
     gc.disable()
     try:
         for _ in range(3):

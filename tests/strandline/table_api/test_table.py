@@ -102,6 +102,49 @@ def test_all_slices_are_in_the_order_of_their_instants(name, tmp_path):
     assert of_one == [row for key, rows in groups.items() if key[0] == partition for row in rows]
 
 
+@pytest.mark.parametrize("name", ["cow_basic_v9", "mor_basic_v9", "nonpart_cow_v6"])
+def test_stats_are_the_sums_and_sizes_of_files(name, tmp_path):
+    table = Table(golden.build(name, golden.steps(name)[-1], tmp_path))
+    files, partitions = table.files().to_pylist(), table.partitions().to_pylist()
+    whole, *parts = table.stats().to_pylist()
+    assert [each["partition"] for each in parts] == [each["partition"] for each in partitions]
+    for each, counted in zip(parts, partitions, strict=True):
+        sizes = sorted(
+            f["size"] for f in files if f["partition"] == each["partition"] and f["path"]
+        )
+        assert each["base_bytes"] == sum(sizes)
+        assert each["base_bytes"] + each["log_bytes"] == counted["bytes"]
+        assert each["smallest"] == min(sizes)
+        assert each["largest"] == max(sizes)
+        assert each["median"] == sizes[(len(sizes) - 1) // 2]
+        assert each["log_files"] == counted["log_files"]
+    assert whole["partition"] is None
+    assert whole["largest"] == max(each["largest"] for each in parts)
+    for column in ("file_groups", "base_files", "log_files", "base_bytes", "log_bytes"):
+        assert whole[column] == sum(each[column] for each in parts)
+
+
+@pytest.mark.property
+@pytest.mark.parametrize("name", ["mor_basic_v9", "cow_basic_v6", "replace_cow_v9"])
+def test_files_as_of_a_time_are_those_that_its_scan_reads(name, tmp_path):
+    table = Table(golden.build(name, golden.steps(name)[-1], tmp_path))
+    writes = [row["requested_time"] for row in table.history().to_pylist() if row["operation"]]
+    possible = [time for time in writes if time >= (table.earliest_instant() or "")]
+    assert possible
+    for time in possible:
+        read = {each.file_id: each.base_instant for each in table.scan(as_of=time).slices}
+        files = table.files(as_of=time).to_pylist()
+        assert {each["file_id"]: each["base_instant"] for each in files} == read
+        counts = table.partitions(as_of=time).to_pylist()
+        assert sum(each["file_groups"] for each in counts) == len(read)
+        for each in counts:
+            one = table.files(each["partition"], as_of=time)
+            assert one.num_rows == each["file_groups"]
+        assert table.stats(as_of=time)["file_groups"][0].as_py() == len(read)
+    with pytest.raises(InputError, match="all_slices and as_of are given"):
+        table.files(all_slices=True, as_of=possible[0])
+
+
 def test_what_can_not_be_read(tmp_path):
     with pytest.raises(TableNotFoundError):
         Table(str(tmp_path / "none"))

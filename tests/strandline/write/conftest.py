@@ -7,15 +7,13 @@ import pytest
 from tests.kit.short_runs import quick_runs
 from tests.kit.tables.memory_dir import memory, tmp_path  # noqa: F401
 from tests.strandline.write.logged_table import VERSION_6, write_logs
-from tests.strandline.write.tables import client, row, table
+from tests.strandline.write.tables import row, stored, table
 
 
 @pytest.fixture
 def base(tmp_path):  # noqa: F811 - the fixture above
     """A table with two rows in two partitions."""
-    with client(tmp_path / "t") as c:
-        c.upsert(table(row("a"), row("b", "us")))
-    return tmp_path / "t"
+    return stored(tmp_path / "t", table(row("a"), row("b", "us")))
 
 
 @pytest.fixture(scope="module", params=quick_runs([{}], [{}, VERSION_6]), ids=["v9", "v6"])

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from strandline.commit.lock.base import LockProvider, TableLock
@@ -25,7 +26,7 @@ from tests.kit.storage.faulty_storage import Crash, Effect, Fault, FaultyStorage
 from tests.kit.storage.hooked_storage import HookedStorage, failing
 from tests.kit.storage.memory_storage import MemoryStorage
 from tests.kit.tables import reader
-from tests.strandline.write.tables import client, row, table
+from tests.strandline.write.tables import client, row, stored, table
 from timeline.clock import SystemClock
 from timeline.storage.local import LocalStorage
 
@@ -38,8 +39,12 @@ OPTIONS = {
 }
 
 
+def batch(ts: int) -> pa.Table:
+    return table(row("a", ts=ts), row("b", "us", ts=ts))
+
+
 def upsert(c: WriteClient, ts: int) -> Any:
-    return c.upsert(table(row("a", ts=ts), row("b", "us", ts=ts)))
+    return c.upsert(batch(ts))
 
 
 def is_clean() -> bool:
@@ -53,10 +58,7 @@ def is_file(path: str) -> bool:
 @pytest.fixture
 def base(tmp_path: Path) -> Path:
     """A table with two commits and no clean."""
-    with client(tmp_path / "t") as c:
-        upsert(c, 0)
-        upsert(c, 1)
-    return tmp_path / "t"
+    return stored(tmp_path / "t", batch(0), batch(1))
 
 
 def names(base: Path) -> set[str]:

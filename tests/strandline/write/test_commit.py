@@ -13,7 +13,7 @@ from strandline.commit.others_heartbeats import instants_with_heartbeat, read_be
 from tests.kit.concurrency.manual_clock import ManualClock
 from tests.kit.storage.hooked_storage import HookedStorage, failing
 from tests.kit.tables import reader
-from tests.strandline.write.tables import change_properties, client, row, table
+from tests.strandline.write.tables import change_properties, client, row, stored, table
 from timeline.clock import parse_instant_time
 from timeline.errors import (
     CommitOutcomeUnknownError,
@@ -40,9 +40,8 @@ def clock_ahead():
 
 @pytest.fixture(params=[6, 9])
 def base(request, tmp_path):
-    with client(tmp_path / "t", write__table__version=request.param) as c:
-        c.upsert(table(row("a"), row("b", "us")))
-    return tmp_path / "t"
+    rows = table(row("a"), row("b", "us"))
+    return stored(tmp_path / "t", rows, write__table__version=request.param)
 
 
 def ids(base):

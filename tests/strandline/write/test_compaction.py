@@ -251,8 +251,8 @@ def test_no_compaction_is_planned_while_a_delta_commit_is_in_flight(base):
 
 
 @IN_VERSION_6
-@pytest.mark.parametrize("later", [1, -1])
-@pytest.mark.parametrize("strategy", ["Simple", "PreferWriter"])
+@pytest.mark.parametrize("later", quick_runs([1], [1, -1]))
+@pytest.mark.parametrize("strategy", quick_runs(["PreferWriter"], ["Simple", "PreferWriter"]))
 def test_a_delta_commit_conflicts_with_a_compaction_that_was_planned_beside_it(
     base, strategy, later
 ):
@@ -292,9 +292,8 @@ def finish(c) -> None:
         assert execute(c._context, target, instant) is not None
 
 
-@pytest.mark.parametrize(
-    "index", quick_runs(["BLOOM"], ["SIMPLE", "BLOOM", "GLOBAL_SIMPLE", "GLOBAL_BLOOM"])
-)
+@pytest.mark.property
+@pytest.mark.parametrize("index", ["SIMPLE", "BLOOM", "GLOBAL_SIMPLE", "GLOBAL_BLOOM"])
 @pytest.mark.parametrize("data_format", ["avro", "parquet"])
 def test_a_key_that_came_back_beside_a_compaction_is_found(tmp_path, index, data_format, version):
     """Hudi 1.2.0 inserts it a second time.

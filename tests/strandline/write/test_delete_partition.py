@@ -14,7 +14,7 @@ from strandline.records.schema.avro_schema import avro_with_meta_fields
 from tests.kit.storage.hooked_storage import HookedStorage
 from tests.kit.tables import reader
 from tests.strandline.write.faults.fault_scenarios import LOCK
-from tests.strandline.write.tables import client, row, table
+from tests.strandline.write.tables import client, row, stored, table
 from timeline.errors import (
     InputError,
     TableNotFoundError,
@@ -50,10 +50,7 @@ def more(request) -> dict:
 @pytest.fixture
 def base(tmp_path, more) -> Path:
     """A table with a row in each of three partitions, one of them updated."""
-    with client(tmp_path / "t", **more) as c:
-        c.insert(table(*ROWS))
-        c.upsert(table(row("a", "eu", ts=2)))
-    return tmp_path / "t"
+    return stored(tmp_path / "t", table(*ROWS), table(row("a", "eu", ts=2)), **more)
 
 
 def ids(base: Path) -> list[str]:

@@ -16,13 +16,14 @@ from strandline import Table
 from strandline.records.meta_fields import IS_DELETED
 from strandline.write.engine.local import LocalEngine
 from tests.kit.concurrency.manual_clock import LaterClock
+from tests.kit.short_runs import quick_runs
 from tests.kit.storage.faulty_storage import Effect, Fault, FaultyStorage
 from tests.kit.storage.hooked_storage import HookedStorage
 from tests.kit.tables import reader
 from tests.strandline.write.faults.fault_scenarios import LOCK
 from tests.strandline.write.logged_table import dead_write
 from tests.strandline.write.refusals import refused
-from tests.strandline.write.tables import change_properties, client, row, table
+from tests.strandline.write.tables import change_properties, client, row, stored, table
 from timeline.encoding.log_block import (
     AVRO_DATA,
     DELETE,
@@ -54,9 +55,8 @@ def version(request) -> dict:
 @pytest.fixture
 def base(tmp_path, version) -> Path:
     """A merge-on-read table with three rows in two partitions."""
-    with client(tmp_path / "t", **LOGS, **version) as c:
-        c.upsert(table(row("a"), row("b"), row("c", "us")))
-    return tmp_path / "t"
+    rows = table(row("a"), row("b"), row("c", "us"))
+    return stored(tmp_path / "t", rows, **LOGS, **version)
 
 
 def stats(base, instant: str) -> list[WriteStat]:
@@ -318,10 +318,8 @@ def read(base) -> list[dict]:
 @pytest.fixture
 def moved(tmp_path) -> Path:
     """A table with a global index, in which "a" has moved from "eu" to "us"."""
-    with client(tmp_path / "t", **MOVING) as c:
-        c.upsert(table(row("a"), row("b"), row("c", "us")))
-        c.upsert(table(row("a", "us", ts=2)))
-    return tmp_path / "t"
+    rows = table(row("a"), row("b"), row("c", "us"))
+    return stored(tmp_path / "t", rows, table(row("a", "us", ts=2)), **MOVING)
 
 
 MOVING = {**NO_FILLING, **GLOBAL}
@@ -402,7 +400,7 @@ def test_two_writers_of_one_group_conflict(base):
     assert reader.leftovers(base) == []
 
 
-@pytest.mark.parametrize("keep_markers", [True, False])
+@pytest.mark.parametrize("keep_markers", quick_runs([True], [True, False]))
 def test_a_dead_write_is_rolled_back_by_markers_or_by_listing(base, keep_markers, version):
     with client(base, **LOGS) as c:
         kept = c.upsert(table(row("a", ts=2)))

@@ -14,7 +14,7 @@ from tests.kit.concurrency.manual_clock import LaterClock
 from tests.kit.storage.faulty_storage import READS, Crash, Effect, Fault, FaultyStorage
 from tests.kit.storage.hooked_storage import HookedStorage
 from tests.kit.tables import reader
-from tests.strandline.write.tables import client, give_metadata_table, row, table
+from tests.strandline.write.tables import client, give_metadata_table, row, stored, table
 from timeline.errors import (
     ConcurrentWriteError,
     InputError,
@@ -42,9 +42,8 @@ def names(base: Path) -> list[str]:
 
 @pytest.fixture(params=[6, 9])
 def base(request, tmp_path):
-    with client(tmp_path / "t", write__table__version=request.param) as c:
-        c.upsert(table(row("a"), row("b", "us")))
-        c.upsert(table(row("b", "us", ts=2)))
+    batches = table(row("a"), row("b", "us")), table(row("b", "us", ts=2))
+    stored(tmp_path / "t", *batches, write__table__version=request.param)
     give_metadata_table(tmp_path / "t")
     return tmp_path / "t"
 

@@ -220,7 +220,6 @@ def test_columns_of_a_type_that_can_not_be_stored(
         (pa.month_day_nano_interval(), "allowed: booleans, signed integers"),
         (pa.map_(pa.int32(), pa.int32()), "the keys of maps must be strings"),
         (pa.uint64(), "cast it to a signed integer"),
-        (pa.timestamp("ns"), "cast it to microseconds"),
         (pa.null(), "give the column a type"),
     ]:
         with subtests.test(kind=kind):
@@ -229,6 +228,23 @@ def test_columns_of_a_type_that_can_not_be_stored(
                 c.upsert(rows)
             for part in (f"column 'extra' has the type {kind}", hint):
                 assert part in str(caught.value)
+
+
+def test_times_that_are_not_exact_in_microseconds(
+    subtests: pytest.Subtests, tmp_path: Path
+) -> None:
+    nanos = pa.array([1_704_164_645_000_000_000, 1_704_164_645_000_000_001, 1], pa.timestamp("ns"))
+    seconds = pa.array([0, 2**62, 0], pa.timestamp("s", "UTC"))
+    inside = pa.StructArray.from_arrays([nanos], ["t"])
+    for column, message in [
+        (nanos, "row 1, 2024-01-02 03:04:05.000000001, isn't exact in them"),
+        (seconds, r"'extra' is timestamp\[s, tz=UTC\], and .* microseconds; row 1, "),
+        (inside, r"'extra' is struct<t: timestamp\[ns\]>, and .*; row 1 isn't exact"),
+    ]:
+        with subtests.test(kind=column.type):
+            rows = table(row("a"), row("b"), row("c")).append_column("extra", column)
+            with client(tmp_path) as c, pytest.raises(InputError, match=message):
+                c.upsert(rows)
 
 
 FIELDS = {

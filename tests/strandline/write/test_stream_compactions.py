@@ -45,6 +45,7 @@ def settled(check: Callable[[], bool], write: Callable[[], object]) -> None:
     raise AssertionError("the compaction beside the stream didn't come to an end")
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("version", ["6", "9"])
 def test_compactions_run_beside_the_batches(tmp_path: Path, version: str) -> None:
     base, compacted = tmp_path / "t", threading.Event()
@@ -177,6 +178,7 @@ def test_a_copy_on_write_table_has_no_planned_compactions(tmp_path: Path) -> Non
         assert c.compact_planned() is None
 
 
+@pytest.mark.property
 @pytest.mark.parametrize(
     ("options", "plans", "executed"),
     [

@@ -94,6 +94,7 @@ def test_inserts_are_not_repeated(tmp_path: Path) -> None:
     assert sorted(found) == ["same@0", "same@1", "same@2"]
 
 
+@pytest.mark.property
 def test_two_queries_write_one_table_under_a_lock(tmp_path: Path) -> None:
     base = tmp_path / "t"
     identifier = STREAMING + "checkpoint__identifier"

@@ -11,12 +11,15 @@ import pytest
 from strandline.table_api.table import Table
 from strandline.write.engine.local import LocalEngine
 from strandline.write.engine.traced_task import TracedTask, traced
+from tests.kit.concurrency.manual_clock import LaterClock
 from tests.kit.servers.span_collector import collecting
 from tests.kit.spans import recording
+from tests.kit.storage.faulty_storage import Crash, Effect, Fault, FaultyStorage
 from tests.strandline.write.tables import client, row, table
 from tests.timeline.test_tracing import PARENT
 from timeline import tracing
 from timeline.errors import InputError
+from timeline.storage.local import LocalStorage
 
 
 class Doubling:
@@ -96,6 +99,32 @@ def test_a_clean_beside_a_write_belongs_to_the_write_that_began_it(tmp_path):
     spans = recorded.spans
     (last,) = spans.named("execute clean")[-1:]
     assert spans.above(last) == ["execute clean", "write upsert"]
+
+
+@pytest.mark.property
+def test_a_rollback_is_part_of_the_write_that_repairs_or_of_a_call(tmp_path):
+    base = tmp_path / "t"
+    with client(base) as writer:
+        writer.upsert(table(row("a")))
+    dying = FaultyStorage(LocalStorage(str(base)), [Fault(20, Effect.CRASH_BEFORE)])
+    with pytest.raises(Crash), client(base, dying) as writer:
+        writer.upsert(table(row("a", ts=2)))
+    with recording() as recorded, client(base, clock=LaterClock()) as writer:
+        result = writer.upsert(table(row("a", ts=3)))
+        writer.rollback(result.instant)
+    assert len(result.rolled_back) == 1
+    spans = recorded.spans
+    repair = ["step rollback", "write upsert"]
+    assert spans.above(spans.one("plan rollback")) == ["plan rollback", *repair]
+    assert ["sweep markers", *repair] in [spans.above(s) for s in spans.named("sweep markers")]
+    undone = spans.named("undo instant")
+    assert [spans.above(span)[1:] for span in undone] == [
+        ["execute rollback", *repair],
+        ["execute rollback", "rollback"],
+    ]
+    assert [span.attributes["strandline.files"] for span in undone] == [1, 1]
+    done = [span.attributes["strandline.instant"] for span in spans.named("execute rollback")]
+    assert result.rolled_back[0] < done[0] < result.instant < done[1]
 
 
 @pytest.mark.property

@@ -8,8 +8,7 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from tests.conformance.storage_suite import StorageSuite
-from timeline.errors import AlreadyExistsError, ConfigError, StorageUnavailableError
-from timeline.storage.base import mapped_client_errors
+from timeline.errors import AlreadyExistsError, ConfigError
 from timeline.storage.fsspec_storage import FsspecStorage, _modified_ms
 
 
@@ -75,19 +74,3 @@ def test_modification_times_of_different_file_systems(subtests: pytest.Subtests)
     ]:
         with subtests.test(entry=entry):
             assert _modified_ms(entry) == ms
-
-
-def test_missing_credentials_are_told_with_what_to_do():
-    class NoCredentialsError(Exception):
-        """As botocore's, of this name."""
-
-    with (
-        pytest.raises(StorageUnavailableError, match=r"b/t: no \(set AWS_ACCESS_KEY_ID and "),
-        mapped_client_errors("b/t"),
-    ):
-        raise NoCredentialsError("no")
-    with (
-        pytest.raises(StorageUnavailableError, match=r"^b/t: no$"),
-        mapped_client_errors("b/t"),
-    ):
-        raise RuntimeError("no")

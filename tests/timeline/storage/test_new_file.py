@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -23,6 +22,7 @@ from tests.kit.concurrency.signals import (
     join_calls,
     wait_until_in,
 )
+from tests.kit.garbage import collect_garbage
 from tests.kit.storage.full_disk import file_size_limit
 from timeline.errors import CreateUnansweredError, StorageUnavailableError
 from timeline.storage.fsspec_storage import FsspecStorage
@@ -134,8 +134,8 @@ class TestUploads(NewFileSuite):
             file.writelines(pieces())
         assert failed.value.retryable
         assert file.closed
-        del file
-        gc.collect()
+        del file, failed
+        collect_garbage()
         assert storage.list("") == ()
 
     def test_a_file_whose_completion_took_effect_is_deleted_if_it_failed(

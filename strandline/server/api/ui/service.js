@@ -2,7 +2,7 @@
 
 import { poll, read, sums, total } from "./api.js";
 import { axis, bars, lines } from "./chart.js";
-import { bytes, choice, counted, duration, h, link, share, short, tail, whole } from "./dom.js";
+import { bytes, choice, counted, duration, h, link, share, short, tail, time, whole } from "./dom.js";
 import { figure, Panel } from "./panel.js";
 
 const EVERY_S = 5;
@@ -106,6 +106,10 @@ function troubles(status) {
     const name = server.server ? `${server.server}: ` : "";
     if (server.error) found.push(`${name}${server.error}`);
     for (const reason of server.reasons || []) found.push(`${name}not ready: ${reason}`);
+    for (const { table, seconds, calls, clients } of server.hanging || []) {
+      const under = calls.map((call) => `${call.kind} for ${call.cause}, ${duration(call.seconds)}`).join("; ");
+      found.push(`${name}${table} hangs: a request has held a thread for ${duration(seconds)}; calls to its storage: ${under || "none that takes long"}; waited for by ${clients.join(", ") || "nobody"}`);
+    }
     for (const root of server.awaited_roots || []) found.push(`${name}waits for the root ${root}`);
   }
   return found.length ? [h("ul", { class: "notice bad" }, found.map((text) => h("li", {}, text)))] : [];
@@ -226,6 +230,17 @@ const PANELS = [
       const drawn = counting("refusals")(counts(sums(servers, REFUSALS, "status", "code")));
       const rows = [...sums(servers, REFUSALS, "route", "status", "code")].filter(([, value]) => value > 0).sort(([, a], [, b]) => b - a);
       return { ...drawn, rows: rows.map(([key, value]) => { const [route, status, code] = key.split(" · "); return { route, status, code, value }; }) };
+    },
+  },
+  {
+    name: "newest", title: "Newest refusals",
+    about: "Whom the server refused last, and why: the newest of each code, table and client. Of clients that aren’t admitted, the newest of each code.",
+    empty: "No request was refused.",
+    columns: [{ label: "At, UTC", cell: (row) => time(row.at) }, { label: "Answer", cell: (row) => `${row.status} ${row.code}` }, { label: "Table", long: true, cell: (row) => row.table || "–" }, { label: "Client", cell: (row) => row.client || "–" },
+      { label: "Reason", long: true, cell: (row) => row.reason }, { label: "Request", long: true, cell: (row) => row.request }, NUMBER("Times", (row) => whole(row.count))],
+    make(servers) {
+      const rows = servers.flatMap((server) => server.newest_refusals || []).sort((a, b) => (a.at < b.at ? 1 : -1));
+      return { draw: null, summary: "Newest refusals", rows };
     },
   },
   {

@@ -8,6 +8,8 @@ import { failure, figure, Panel } from "./panel.js";
 const NEWEST = 400;
 const MARKS = 800;
 const BARS = 24;
+/** What a clean would delete takes a second of the server's processor for a million files. */
+const CLEAN_EVERY_MS = 30e3;
 
 export function tableView(main, parameters, signal) {
   const table = parameters.table || "";
@@ -43,6 +45,7 @@ export function tableView(main, parameters, signal) {
   let [archive, oldest, many, files] = [null, null, NEWEST, NEWEST];
   // The leases are drawn in the timeline, too; they are asked for once.
   let [leases, leasesRead] = [[], null];
+  let [isCleanOld, cleanReadAt] = [true, -Infinity];
   const parts = {
     timeline: filled(panels.timeline, async (ask) => {
       const [newest] = await Promise.all([ask("timeline", { order: "newest", limit: many, once: true }), leasesRead]);
@@ -100,10 +103,18 @@ export function tableView(main, parameters, signal) {
   };
   const all = () => {
     leasesRead = parts.leases();
-    return Promise.all([leasesRead, ...Object.values(parts).filter((load) => load !== parts.leases).map((load) => load())]);
+    isCleanOld = true;
+    return Promise.all([leasesRead, parts.timeline(), parts.pending(), parts.partitions(), parts.slices()]).then(cleaned);
+  };
+  /** Reads what a clean would delete, after everything else, and not with each of many commits. */
+  const cleaned = async () => {
+    if (!isCleanOld || Date.now() - cleanReadAt < CLEAN_EVERY_MS) return;
+    isCleanOld = false;
+    await parts.clean();
+    cleanReadAt = Date.now();
   };
   // Heartbeats and leases change, and grow old, without a commit.
-  const idle = () => Promise.all([parts.pending(), parts.leases()]);
+  const idle = () => Promise.all([parts.pending(), parts.leases(), cleaned()]);
   const begin = async () => {
     try {
       // Of a table that can't be opened, the reason is shown once.

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import gc
 import os
 import stat
 import subprocess
@@ -13,6 +12,7 @@ import pytest
 
 from fsview.store.spill.blob_space import SpillFile
 from tests.kit.concurrency.patience import PROCESS_S
+from tests.kit.garbage import collect_garbage
 from timeline.errors import StoreError
 
 ROOT = Path(__file__).parents[4]
@@ -76,7 +76,7 @@ def test_a_file_that_cannot_be_removed_while_open_is_removed_at_the_end(tmp_path
     assert stat.S_IMODE(own.stat().st_mode) == 0o700
     assert stat.S_IMODE(os.stat(file.path).st_mode) == 0o600
     del file
-    gc.collect()
+    collect_garbage()
     assert asked == [str(own)] * 2
 
 
@@ -85,7 +85,7 @@ def test_it_is_closed_with_its_last_reference(tmp_path: Path) -> None:
     file = SpillFile(tmp_path)
     assert open_files(tmp_path) == 1
     del file
-    gc.collect()
+    collect_garbage()
     assert open_files(tmp_path) == 0
 
 

@@ -172,6 +172,7 @@ def test_a_destination_that_starts_is_waited_for(servers: Servers) -> None:
     assert servers.ended() == [("DONE", "")]
 
 
+@pytest.mark.property
 def test_a_destination_that_takes_too_long_has_the_move_undone(servers: Servers) -> None:
     a, c = servers.a, servers.c
     servers.order()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import resource
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ from strandline.read.logs.spool import Spool
 from strandline.read.logs.temp_file import BUDGET_BYTES, LogBudget
 from strandline.records.meta_fields import META_FIELDS, with_meta_fields
 from tests.kit.formats.log_files import delete_block, parquet_block
+from tests.kit.garbage import collect_garbage
 from tests.kit.short_runs import examples
 from tests.kit.tables import golden
 from tests.strandline.read.logs.log_table import (
@@ -86,7 +86,7 @@ def largest_file(size: int) -> Iterator[None]:
 
 def in_use(folder: Path) -> list[str]:
     """Return files of a folder that are open or mapped, named or not."""
-    gc.collect()
+    collect_garbage()
     maps = Path("/proc/self/maps").read_text().splitlines()
     found = [line for line in maps if str(folder) in line]
     for name in os.listdir("/proc/self/fd"):

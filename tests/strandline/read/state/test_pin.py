@@ -210,7 +210,10 @@ def test_a_clean_while_files_are_listed(tmp_path):
 def test_times_that_are_refused(subtests):
     for as_of, message in [
         (datetime(2026, 1, 31), "without a time zone"),
-        ("2026-01-31", "allowed: an instant of 17 or 14 digits"),
+        ("2026-1-31", "allowed: an instant of 17 or 14 digits.*; an ISO date or time"),
+        ("2026-02-30", "as_of is '2026-02-30', which is no time"),
+        ("2026-01-31T25:00:00", "which is no time"),
+        ("2026-01-31T00:00:00+25:00", "which is no time"),
         ("", "as_of is ''"),
         (20260131000000000, "as_of is 20260131000000000"),
         ("٢٠٢٦٠١٣١٠٠٠٠٠٠", "as_of is '٢"),
@@ -224,3 +227,29 @@ def test_times_that_are_refused(subtests):
     ]:
         with subtests.test(as_of=as_of), pytest.raises(InputError, match=message):
             instant_time(as_of, "UTC")
+
+
+def test_iso_times_are_in_the_tables_zone_unless_they_have_one(subtests):
+    for as_of, zone, text in [
+        ("2024-01-02", "UTC", "20240102000000000"),
+        ("2024-01-02", "LOCAL", "20240102000000000"),
+        ("2024-01-02T03:04", "LOCAL", "20240102030400000"),
+        ("2024-01-02 03:04:05.678", "UTC", "20240102030405678"),
+        ("2024-01-02T03:04:05.6789999Z", "UTC", "20240102030405678"),
+        ("2024-01-02T03:04:05+01:00", "UTC", "20240102020405000"),
+        ("2024-01-02T03:04:05-0730", "UTC", "20240102103405000"),
+        ("2024-01-02T00:30:00+01", "UTC", "20240101233000000"),
+    ]:
+        with subtests.test(as_of=as_of, zone=zone):
+            assert instant_time(as_of, zone) == text
+    away = datetime(2024, 1, 2, 3, 4, 5, tzinfo=timezone(timedelta(hours=1)))
+    assert instant_time("2024-01-02T03:04:05+01:00", "LOCAL") == instant_time(away, "LOCAL")
+
+
+def test_a_table_is_read_as_of_an_iso_time(tmp_path):
+    _, times = three_commits(LocalStorage(str(tmp_path)))
+    second = datetime.strptime(times[1] + "000", "%Y%m%d%H%M%S%f").replace(tzinfo=timezone.utc)
+    assert Table(tmp_path).scan(as_of=second.isoformat()).count() == 2
+    day = (second + timedelta(days=1)).date().isoformat()
+    assert Table(tmp_path).scan(as_of=day).count() == 3
+    assert Table(tmp_path).incremental(second.isoformat()).next_since is not None

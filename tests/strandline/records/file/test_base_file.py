@@ -1,6 +1,5 @@
 """Base files: their content, and that it is read back unchanged."""
 
-import gc
 import io
 import json
 import weakref
@@ -23,6 +22,7 @@ from strandline.records.meta_fields import META_FIELDS, with_meta_fields
 from strandline.records.schema.avro_schema import arrow_to_avro, avro_to_arrow
 from tests.kit.formats.all_types import ALL_TYPES, FULL_ROW
 from tests.kit.formats.base_files import write_base_file
+from tests.kit.garbage import collect_garbage
 from tests.strandline.records.file.bloom_reader import BloomReader
 from timeline.errors import AlreadyExistsError, PathNotFoundError, TableError
 from timeline.storage.local import LocalStorage
@@ -351,7 +351,7 @@ def test_a_failed_write_leaves_nothing_behind(storage):
 
     with pytest.raises(KeyError):
         write_half()
-    gc.collect()
+    collect_garbage()
     assert storage.stat("f") is None
 
 
@@ -373,6 +373,6 @@ def test_rows_that_are_written_arent_kept():
     writer = BaseFileWriter(io.BytesIO(), avro, BaseFileSettings(row_group_bytes=1))
     writer.write(pa.Table.from_batches(batches))
     del batches, holder
-    gc.collect()
+    collect_garbage()
     assert held() is None
     assert writer.close().rows == 2000

@@ -20,6 +20,7 @@ from strandline.records.file.log_file_writer import (
 from strandline.records.meta_fields import META_FIELDS, with_meta_fields
 from strandline.records.schema.avro_schema import arrow_to_avro
 from tests.kit.formats import hudi_logs
+from tests.kit.short_runs import quick_runs
 from timeline.encoding.delete_block import DeletedRecord, OrderingValue, ValueType, deleted_records
 from timeline.encoding.log_block import (
     AVRO_DATA,
@@ -62,7 +63,7 @@ def _fields(schema: str):
     return avro_to_arrow(schema)
 
 
-@pytest.mark.parametrize("form", [AVRO, PARQUET])
+@pytest.mark.parametrize("form", quick_runs([PARQUET], [AVRO, PARQUET]))
 def test_blocks_are_ended_by_their_size(form):
     settings = LogFileSettings(data_format=form, block_bytes=1)
     writer = LogBlockWriter("1", AVRO_SCHEMA, settings)
@@ -78,6 +79,7 @@ def test_blocks_are_ended_by_their_size(form):
     assert {block.header[INSTANT_TIME] for block in blocks} == {"1"}
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("form", [AVRO, PARQUET])
 def test_wide_rows_are_encoded_in_pieces_of_some_megabytes(form):
     data = rows(40)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from strandline.server.api.remote_partitioner import MOST_BYTES, BucketRange, Re
 from strandline.server.http.reply import Accepted
 from strandline.server.lookup.answer import TARGET_BYTES, AnswerCache, Question
 from strandline.server.process.composition_root import Parts
+from tests.kit.garbage import collect_garbage
 from tests.kit.servers.live_service import parts_of
 from tests.kit.storage.memory_storage import MemoryStorage
 from tests.kit.tables import golden
@@ -41,10 +41,10 @@ def traced() -> Iterator[Grown]:
     grown = Grown()
     tracemalloc.start()
     try:
-        gc.collect()
+        collect_garbage()
         before, _ = tracemalloc.get_traced_memory()
         yield grown
-        gc.collect()
+        collect_garbage()
         grown.bytes = tracemalloc.get_traced_memory()[0] - before
     finally:
         tracemalloc.stop()

@@ -21,6 +21,7 @@ from strandline.cli.serve import SettingOption, serve
 from strandline.server.http.authorization import GREETING, HEALTH
 from strandline.settings.command_line import FLAGS
 from strandline.settings.sources import ServeSettings, variable
+from tests.release.image import CONTAINERFILE, stages_of
 from tests.strandline.server.process.test_command import Serving
 
 EXAMPLES = Path(__file__).parents[4] / "examples"
@@ -275,15 +276,15 @@ def test_memory_is_enough_for_the_budget(name: str) -> None:
 
 
 def test_the_image_runs_the_command() -> None:
-    lines = (KUBERNETES / "Dockerfile").read_text("utf-8").splitlines()
-    (entry,) = (
-        json.loads(line.split(" ", 1)[1]) for line in lines if line.startswith("ENTRYPOINT")
-    )
-    assert entry == ["strandline"]
-    (user,) = (line.split()[1] for line in lines if line.startswith("USER"))
+    """tests/release runs it; here it is what the manifests say."""
+    stage = stages_of(CONTAINERFILE.read_text("utf-8"))[-1]
+    assert stage.only("ENTRYPOINT").words() == ["strandline"]
+    serve, *_ = stage.only("CMD").words()
     for name in WORKLOADS:
         context = pod(name)["securityContext"]
-        assert user == f"{context['runAsUser']}:{context['runAsGroup']}"
+        assert stage.only("USER").text == f"{context['runAsUser']}:{context['runAsGroup']}"
+        assert container(name)["args"][0] == serve
+        assert f"build -t {container(name)['image']} ." in CONTAINERFILE.read_text("utf-8")
 
 
 def test_a_bad_setting_is_not_tried_again() -> None:

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+import gzip
 import json
+from collections.abc import Callable, Hashable
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from strandline.server.http.reply import Reply
+from strandline.server.http.request import Request
 from strandline.server.rest.listing import plain
 from strandline.server.rest.openapi import ARROW
 from strandline.server.rest.operation import OPERATIONS
+from strandline.server.table_threads import TableThreads
 from strandline.table_api.table import Table
+from tests.kit.servers.live_service import parts_of
+from tests.kit.storage.memory_storage import MemoryStorage
 from tests.kit.tables import golden
+from tests.kit.tables.small_table import SmallTable
 from tests.strandline.server.rest.conftest import ARCHIVED, SCENARIOS, Asked
 
 pytestmark = pytest.mark.property
@@ -246,6 +256,29 @@ def test_tables_and_status_tell_what_the_service_does(asked: Asked) -> None:
     samples = metrics["strandline_syncs_total"]["samples"]
     assert {sample["labels"]["table"] for sample in samples} == {f"file://{table}"}
     assert sum(sample["value"] for sample in samples) >= 1
+
+
+def test_long_answers_are_compressed_on_the_thread_that_made_them() -> None:
+    made: list[Reply] = []
+
+    class Threads(TableThreads):
+        async def run(self, table: Hashable, work: Callable[..., Any], *args: Any) -> Any:
+            made.append(await super().run(table, work, *args))
+            return made[-1]
+
+    table = SmallTable(MemoryStorage("/t"))
+    table.write(*(("p", f"f{number}") for number in range(100)))
+    parts, threads = parts_of("/t", opener=lambda *_: table.storage), Threads("requests", 1)
+    for query, rows in ((b"table=/t", 100), (b"table=/t&limit=1", 1)):
+        request = Request("GET", "/v2/files", query, {b"accept-encoding": b"gzip"})
+        reply = asyncio.run(parts.rest.answer(threads, request))
+        assert reply is made[-1]
+        is_long = rows > 1
+        assert reply.headers.get("content-encoding") == ("gzip" if is_long else None)
+        body = gzip.decompress(reply.body) if is_long else reply.body
+        assert len(json.loads(body)["rows"]) == rows
+    threads.close()
+    parts.close()
 
 
 def test_head_has_the_same_head_without_a_body(asked: Asked) -> None:

@@ -22,7 +22,8 @@ from strandline.server.rest.listing import (
     one_block,
 )
 from strandline.server.rest.openapi import document
-from strandline.server.rest.operation import BY_NAME, OPERATIONS, Refusal
+from strandline.server.rest.operation import BY_NAME, OPERATIONS
+from strandline.server.rest.parameter import Refusal
 from strandline.table_api import served_table
 from tests.kit.concurrency.manual_clock import ManualClock
 from tests.kit.servers.live_service import AppClient, GoldenTables, HttpClient, parts_of

@@ -24,7 +24,7 @@ from strandline.server.http.server_options import ServerOptions
 from strandline.server.log_format import REQUEST
 from strandline.server.process.composition_root import Parts, _watch_s
 from strandline.server.process.options import PartsOptions
-from strandline.server.rest.operation import Refusal
+from strandline.server.rest.parameter import Refusal
 from strandline.server.rest.watch import AT_MOST, Look, TableMark, Watches, look_at_owner
 from tests.kit.concurrency.patience import PATIENCE_S, pause
 from tests.kit.servers.live_service import TOKEN, HttpClient, running

@@ -13,7 +13,7 @@ from tests.kit.engines.far_engine import FarEngine
 from tests.kit.storage.faulty_storage import Crash, Effect, Fault, FaultyStorage
 from tests.kit.storage.hooked_storage import HookedStorage
 from tests.kit.tables import reader
-from tests.strandline.write.tables import client, row, table
+from tests.strandline.write.tables import client, row, stored, table
 from timeline.errors import ConcurrentWriteError, UnsupportedTableError
 from timeline.instant import CLUSTERING, COMMIT, REPLACE_COMMIT
 from timeline.meta_client import TableMetaClient
@@ -32,9 +32,8 @@ ON_EXECUTORS = {"strandline__write__driver__max__rows": 0}
 
 @pytest.fixture(params=[6, 9])
 def base(request, tmp_path):
-    with client(tmp_path / "t", write__table__version=request.param) as c:
-        c.upsert(table(row("a"), row("b", "us")))
-    return tmp_path / "t"
+    rows = table(row("a"), row("b", "us"))
+    return stored(tmp_path / "t", rows, write__table__version=request.param)
 
 
 def die_before_completion(base):

@@ -10,7 +10,7 @@ from strandline.commit.others_heartbeats import heartbeat_path
 from strandline.table_services.rollback.plan import plan_rollback, reported_files
 from tests.kit.storage.hooked_storage import HookedStorage
 from tests.kit.tables import reader
-from tests.strandline.write.tables import client, row, table
+from tests.strandline.write.tables import client, row, stored, table
 from timeline.clock import SystemClock, TimeGenerator
 from timeline.errors import ConcurrentWriteError, IllegalTransitionError, WriteConflictError
 from timeline.instant import COMMIT, ROLLBACK
@@ -29,10 +29,8 @@ class Died(BaseException):
 
 @pytest.fixture(params=[6, 9], ids=["v6", "v9"])
 def base(request, tmp_path):
-    with client(tmp_path / "t", write__table__version=request.param, **LOCKED) as c:
-        c.insert(table(row("a1"), row("b1", "us")))
-        c.insert(table(row("a2"), row("b2", "us")))
-    return tmp_path / "t"
+    batches = [table(row(f"a{n}"), row(f"b{n}", "us")) for n in (1, 2)]
+    return stored(tmp_path / "t", *batches, write__table__version=request.param, **LOCKED)
 
 
 def ids(base):

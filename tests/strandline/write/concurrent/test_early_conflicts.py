@@ -13,7 +13,7 @@ from tests.kit.concurrency.patience import PATIENCE_S
 from tests.kit.tables import reader
 from tests.strandline.server.process.services import status_of
 from tests.strandline.write.embedded.test_service_markers import EARLY, SERVED, Watched, names
-from tests.strandline.write.tables import client, row, table
+from tests.strandline.write.tables import client, row, stored, table
 from timeline.errors import ConfigError, StorageUnavailableError, WriteConflictError
 
 PERIOD_MS = "write__concurrency__async__conflict__detector__period_ms"
@@ -56,9 +56,7 @@ def found_by(service):
 
 @pytest.fixture
 def base(tmp_path):
-    with client(tmp_path / "t") as c:
-        c.upsert(FIRST)
-    return tmp_path / "t"
+    return stored(tmp_path / "t", FIRST)
 
 
 @pytest.mark.parametrize("options", KINDS)

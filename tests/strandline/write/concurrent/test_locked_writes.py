@@ -23,7 +23,7 @@ from strandline.write.options.client_options import parse_options
 from strandline.write.target import open_target
 from tests.kit.storage.hooked_storage import Hook, HookedStorage, failing
 from tests.kit.tables import reader
-from tests.strandline.write.tables import SCHEMA, client, row, table
+from tests.strandline.write.tables import SCHEMA, client, row, stored, table
 from timeline.clock import SystemClock
 from timeline.errors import (
     ConcurrentWriteError,
@@ -48,9 +48,7 @@ def locked(base: Path, provider: str, before: Hook | None = None) -> WriteClient
 
 @pytest.fixture
 def base(tmp_path: Path) -> Path:
-    with client(tmp_path / "t") as c:
-        c.upsert(table(row("a")))
-    return tmp_path / "t"
+    return stored(tmp_path / "t", table(row("a")))
 
 
 def test_instants_are_requested_and_completed_under_the_lock(base: Path) -> None:

@@ -163,3 +163,60 @@ def test_views_are_sliced_by_the_text_that_they_show(kind: str) -> None:
     plain = _with_plain_types(rows, large=True, max_size=200)
     assert plain["c"].to_pylist() == rows["c"].to_pylist()
     assert max(row_sizes(chunk).sum() for chunk in plain["c"].chunks) <= 200
+
+
+NANOS = [1_704_164_645_000_001_000, None, -1_000, 0]
+"""Whole numbers of microseconds."""
+
+
+def test_times_in_other_units_are_stored_in_microseconds(tmp_path: Path) -> None:
+    nanos = pa.array(NANOS, pa.timestamp("ns"))
+    rows = pa.table(
+        {
+            "id": list("abcd"),
+            "region": ["eu"] * 4,
+            "ts": nanos.fill_null(0),
+            "local": nanos,
+            "utc": nanos.cast(pa.timestamp("ns", "UTC")),
+            "day": pa.array([0, 1, None, -1], pa.timestamp("s")),
+            "list": pa.array([[each] for each in nanos], pa.list_(pa.timestamp("ns"))),
+            "seat": pa.StructArray.from_arrays([nanos], ["at"]),
+        }
+    )
+    kinds = {"ts": None, "local": None, "utc": "UTC", "day": None}
+    with WriteClient(LocalEngine(), tmp_path, OPTIONS) as client:
+        assert client.insert(rows).rows_inserted == 4
+    stored = Table(tmp_path).to_arrow(list(rows.schema.names)).sort_by("id")
+    for name, zone in kinds.items():
+        assert stored.schema.field(name).type == pa.timestamp("us", zone)
+        assert stored[name].cast(rows.schema.field(name).type) == rows[name]
+    assert stored["seat"].combine_chunks().field("at").cast(pa.timestamp("ns")) == nanos
+    assert stored["list"].to_pylist() == [[each] for each in stored["local"].to_pylist()]
+
+
+def test_times_of_pandas_are_stored(tmp_path: Path) -> None:
+    times = pd.to_datetime(["2024-01-02T03:04:05.678901", "1969-12-31T23:59:59.000001"])
+    frame = pd.DataFrame({"id": ["a", "b"], "region": ["eu", "us"], "ts": times.as_unit("ns")})
+    with WriteClient(LocalEngine(), tmp_path, OPTIONS) as client:
+        assert client.upsert(frame).rows_inserted == 2
+    stored = Table(tmp_path).to_arrow(["id", "ts"]).sort_by("id")
+    assert stored["ts"].to_pylist() == list(times.to_pydatetime())
+
+
+def test_a_new_column_without_nulls_is_taken(tmp_path: Path) -> None:
+    """Spark's literals aren't nullable, but stored rows lack the column."""
+    added = pa.field("extra", pa.string(), nullable=False)
+    seat = pa.field("seat", pa.struct([("row", pa.string()), added]))
+    newer = ARROW.slice(0, 1).set_column(
+        4, seat, pa.array([{"row": "d", "extra": "new"}], seat.type)
+    )
+    newer = newer.append_column(added, [["new"]])
+    with WriteClient(LocalEngine(), tmp_path, OPTIONS) as client:
+        client.insert(ARROW)
+        assert client.upsert(newer).rows_updated == 1
+    stored = Table(tmp_path).to_arrow(["id", "seat", "extra"]).sort_by("id")
+    assert stored["extra"].to_pylist() == ["new", None]
+    assert stored["seat"].to_pylist() == [
+        {"row": "d", "extra": "new"},
+        {"row": None, "extra": None},
+    ]

@@ -16,7 +16,7 @@ from strandline.write.engine.driver_limits import DriverLimits
 from tests.conformance.engine_suite import Counting, EngineSuite
 from tests.kit.engines.far_engine import FarEngine
 from tests.kit.tables import reader
-from tests.strandline.write.tables import client, row, table
+from tests.strandline.write.tables import client, row, stored, table
 from timeline.errors import InputError, PathNotFoundError, StorageUnavailableError
 from timeline.storage.local import LocalStorage
 
@@ -44,9 +44,7 @@ class TestOnTheExecutors(EngineSuite):
 
 @pytest.fixture
 def base(tmp_path: Path) -> Path:
-    with client(tmp_path / "t") as c:
-        c.upsert(FIRST)
-    return tmp_path / "t"
+    return stored(tmp_path / "t", FIRST)
 
 
 def names(base: Path) -> list[str]:

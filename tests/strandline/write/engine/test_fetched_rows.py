@@ -9,7 +9,7 @@ import pytest
 
 from tests.kit.engines.far_engine import FarEngine
 from tests.kit.tables import reader
-from tests.strandline.write.tables import client, row, table
+from tests.strandline.write.tables import client, row, stored, table
 from timeline.errors import InputError
 
 FIRST = table(row("a"), row("b", "us"))
@@ -19,9 +19,7 @@ KEYS = ["KeyTask", "KeyProfileTask"]
 
 @pytest.fixture
 def base(tmp_path: Path) -> Path:
-    with client(tmp_path / "t") as c:
-        c.upsert(FIRST)
-    return tmp_path / "t"
+    return stored(tmp_path / "t", FIRST)
 
 
 def names(base: Path) -> list[str]:

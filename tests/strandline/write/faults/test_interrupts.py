@@ -14,7 +14,7 @@ from strandline.write.stages import begun
 from tests.kit.concurrency.interrupts import interrupted
 from tests.kit.storage.hooked_storage import HookedStorage, failing
 from tests.kit.tables import reader
-from tests.strandline.write.tables import client, row, table
+from tests.strandline.write.tables import client, row, stored, table
 from timeline.errors import StorageUnavailableError
 
 WRITE = frozenset(
@@ -25,9 +25,7 @@ ROLLBACK = frozenset({"request", "carry_out", "resume", "_beating"})
 
 @pytest.fixture
 def base(tmp_path: Path) -> Path:
-    with client(tmp_path / "t") as c:
-        c.upsert(table(row("a")))
-    return tmp_path / "t"
+    return stored(tmp_path / "t", table(row("a")))
 
 
 def beating() -> list[str]:

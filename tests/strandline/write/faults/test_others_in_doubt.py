@@ -23,7 +23,7 @@ from tests.kit.storage.hooked_storage import HookedStorage
 from tests.kit.tables import reader
 from tests.strandline.write.faults import killed_in_doubt
 from tests.strandline.write.faults.killed_in_doubt import WIDER
-from tests.strandline.write.tables import client, row, table
+from tests.strandline.write.tables import client, row, stored, table
 from timeline.clock import SystemClock
 from timeline.errors import PathNotFoundError, WriteConflictError
 from timeline.storage.local import LocalStorage
@@ -37,9 +37,8 @@ TIMEOUT_S = 120
 
 @pytest.fixture(params=[6, 9], ids=["v6", "v9"])
 def base(request, tmp_path: Path) -> Path:
-    with client(tmp_path / "t", write__table__version=request.param) as c:
-        c.upsert(table(row("a"), row("b", "us")))
-    return tmp_path / "t"
+    rows = table(row("a"), row("b", "us"))
+    return stored(tmp_path / "t", rows, write__table__version=request.param)
 
 
 class Request:

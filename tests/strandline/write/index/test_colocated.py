@@ -119,7 +119,9 @@ def test_the_rows_of_each_partition_are_sorted_whatever_the_batches(rows, size):
 
 
 @pytest.mark.parametrize("cores", quick_runs([2], [1, 2, 5]))
-@pytest.mark.parametrize("limit", ["120", None], ids=["groups of two rows", "one group"])
+@pytest.mark.parametrize(
+    "limit", quick_runs([None], ["120", None]), ids=["groups of two rows", "one group"]
+)
 def test_rows_that_stay_are_updated_inserted_and_deleted(tmp_path, cores, limit):
     """In several groups of each partition, new ones among them."""
     settings = {} if limit is None else {"parquet__max__file__size": limit}

@@ -199,6 +199,8 @@ MISSPELT = [
     ("hoodie.datasource.write.operations", "hoodie.datasource.write.operation"),
     ("hoodie.cleaner.commit.retained", "hoodie.cleaner.commits.retained"),
     ("strandline.view.retained.snapshot", "strandline.view.retained.snapshots"),
+    ("strandline.servce", "strandline.service.tls"),
+    ("strandline.write.max.rows", "strandline.write.driver.max.rows"),
 ]
 
 
@@ -224,6 +226,11 @@ def test_other_unknown_options_are_named_in_one_warning(caplog):
         parse_options(options)
     (record,) = caplog.records
     assert record.getMessage() == ("ignored unknown options: hoodie.no.such, strandline.nor.this")
+
+
+def test_a_metadata_table_is_refused_with_what_happens_instead():
+    with pytest.raises(ConfigError, match=r"allowed: false \(the timeline service lists files in"):
+        parse_options({"hoodie.metadata.enable": "true"})
 
 
 def test_a_refusal_fits_a_line_and_shows_no_secret():

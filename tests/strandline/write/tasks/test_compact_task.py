@@ -19,6 +19,7 @@ from strandline.table_services.compact.policy import CompactionSettings
 from strandline.write.engine.local import LocalEngine
 from strandline.write.tasks.compact_task import CompactTask, parts_of
 from strandline.write.tasks.write_task import STATUS_SCHEMA, WriteReport
+from tests.kit.short_runs import quick_runs
 from tests.kit.tables import reader
 from tests.strandline.write.tables import SCHEMA, client, row, table
 from timeline.instant import COMPACTION, Instant, State
@@ -28,7 +29,7 @@ from timeline.storage.local import LocalStorage
 LOGS = {"datasource__write__table__type": "MERGE_ON_READ"}
 
 
-@pytest.mark.parametrize("budget", [1, 1 << 20])
+@pytest.mark.parametrize("budget", quick_runs([1 << 20], [1, 1 << 20]))
 def test_logs_beyond_the_budget_are_merged_in_files(tmp_path, budget):
     base, engine = tmp_path / "t", LocalEngine(cores=1)
     with client(base, **LOGS) as c:

@@ -73,7 +73,13 @@ def test_a_task_without_files_yields_nothing(storage):
     assert not [*DeleteTask(storage)(iter(()))]
 
 
-@pytest.mark.parametrize("engine", [LocalEngine(), Cluster()], ids=["threads", "tasks"])
+@pytest.mark.parametrize(
+    "engine",
+    [
+        pytest.param(LocalEngine(), id="threads"),
+        pytest.param(Cluster(), id="tasks", marks=pytest.mark.property),
+    ],
+)
 def test_a_deletion_ends_between_two_steps(storage, tmp_path, engine):
     asked = []
 

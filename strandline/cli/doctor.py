@@ -1,0 +1,115 @@
+"""``strandline doctor``: what is wrong with a table, and putting right what can be."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import click
+import pyarrow as pa
+
+from strandline.cli.output import counted
+from strandline.cli.rows_output import print_rows
+from strandline.cli.table_command import TableSource, columns_option, limit_option, table_command
+from strandline.cli.writer_options import apply_options, writer_options
+from strandline.table_services.doctor.examination import examine
+from strandline.table_services.doctor.finding import Finding, Severity, findings_table
+from strandline.table_services.doctor.repair import repairs_table
+from timeline.clock import SystemClock
+from timeline.errors import ConfigError, TableNotFoundError
+from timeline.storage.open import open_storage
+
+FAILED: Final = 3
+"""Exit code if something is as bad as ``--fail-on`` says."""
+_PEOPLE: Final = ("severity", "code", "what", "names", "bytes", "remedy")
+_TO_FIX: Final = ("code", "names", "bytes", "remedy")
+_LEVELS: Final = tuple(severity.value for severity in Severity)
+
+
+@click.command()
+@table_command
+@click.option("--deep", is_flag=True, help="Open the newest base files, too: their footers.")
+@click.option("--fix", is_flag=True, help="Show what a repair would change.")
+@apply_options("With --fix: repair it, under the table's lock.", "its lock. Repeatable.")
+@click.option(
+    "--fail-on",
+    type=click.Choice(_LEVELS),
+    help="Exit with code 3 if there is a finding of this severity or a worse one; with --fix"
+    " --apply, if one is left.",
+)
+@limit_option
+@columns_option
+def doctor(
+    source: TableSource,
+    output: str,
+    deep: bool,
+    fix: bool,
+    apply: bool,
+    options: tuple[str, ...],
+    fail_on: str | None,
+    limit: int | None,
+    columns: Sequence[str] | None,
+) -> None:
+    """Show what is wrong with a table, and what to do about it.
+
+    TABLE is the base path, a path or a URL, or a name. Nothing is changed without --fix --apply,
+    which deletes orphans that readers don't see, extra files of repeated tasks and forgotten
+    markers, heartbeats and temporary files, and writes missing checksums and partition metadata:
+    nothing of a pending instant, and nothing younger than a day. Other writers of the table need a
+    lock, whose options --option passes.
+    """
+    if apply and not fix:
+        raise ConfigError("--apply is given without --fix; allowed: --fix --apply")
+    parsed = writer_options(options, apply=apply, own=(), flags="")
+    found = _examined(source, deep=deep)
+    if not fix:
+        shown = _for_people(findings_table(found), output, columns, _PEOPLE)
+        print_rows(shown, output, name="findings", columns=columns, limit=limit)
+        _tell(found)
+    elif not apply:
+        fixable = [each for each in found if each.fixable]
+        shown = _for_people(findings_table(fixable), output, columns, _TO_FIX)
+        print_rows(shown, output, name="fixable", columns=columns, limit=limit)
+        click.echo(
+            f"{counted(len(fixable), 'finding')} of {len(found)} would be repaired", err=True
+        )
+    else:
+        with source.writer(parsed) as client:
+            done = client.repair()
+        print_rows(repairs_table(done), output, name="repairs", columns=columns, limit=limit)
+        repaired = sum(each.done for each in done)
+        click.echo(f"{repaired} of {counted(len(done), 'file')} repaired", err=True)
+        found = _examined(source, deep=deep) if fail_on else found
+    if fail_on and any(each.severity.rank >= Severity(fail_on).rank for each in found):
+        click.get_current_context().exit(FAILED)
+
+
+def _examined(source: TableSource, *, deep: bool) -> tuple[Finding, ...]:
+    """Examine the table by its storage: one whose properties are broken can't be opened."""
+    storage = open_storage(source.path, source.storage_options)
+    try:
+        return examine(storage, SystemClock(), deep=deep)
+    except TableNotFoundError:
+        source.open()  # raises it again, with what is near
+        raise
+
+
+def _for_people(
+    rows: pa.Table, output: str, columns: Sequence[str] | None, people: Sequence[str]
+) -> pa.Table:
+    """Return the rows with the columns for people, unless others are asked for."""
+    return rows.select(people) if output == "table" and columns is None else rows
+
+
+def _tell(found: Iterable[Finding]) -> None:
+    counts = Counter(each.severity for each in found)
+    told = [
+        counted(counts[severity], severity.value) if severity is not Severity.INFO
+        else f"{counts[severity]} info"
+        for severity in reversed(Severity)
+        if counts[severity]
+    ]  # fmt: skip
+    fixable = sum(each.fixable for each in found)
+    more = f"; --fix shows the {fixable} that can be repaired" if fixable else ""
+    click.echo(f"{', '.join(told) or 'nothing is wrong'}{more}", err=True)

@@ -1,0 +1,93 @@
+"""``HangingRequests``: tables whose requests have held a thread for long, and what they wait for.
+
+A call to a storage that hangs never ends, so nothing is logged at its end. So the server asks its
+threads now and then; for each table it logs a line a minute, with the storage calls under way and
+the clients that wait, and the status has the same.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+logger = logging.getLogger(__name__)
+
+HANGS_S: Final = 10.0
+"""After so many seconds a request or a call to storage counts as one that hangs."""
+PERIOD_S: Final = 60.0
+"""Between two lines about a table."""
+_CLIENTS: Final = 10
+"""Most clients of a table that are named."""
+
+
+class HangingRequests:
+    """Those of one server.
+
+    Args:
+        held: Returns by table for how long its oldest request has held a thread, seconds, of the
+            tables for which that is at least the argument.
+        calls: Returns kind and cause → seconds of a table's storage calls under way.
+        clients: Returns by table the addresses of the clients that wait for an answer.
+        hangs_s: From how many seconds on a request hangs.
+    """
+
+    def __init__(
+        self,
+        held: Callable[[float], Mapping[str, float]],
+        calls: Callable[[str], Mapping[tuple[str, str], float]],
+        clients: Callable[[], Mapping[str, Iterable[str]]],
+        hangs_s: float = HANGS_S,
+    ) -> None:
+        self._held, self._calls, self._clients = held, calls, clients
+        self._hangs_s = hangs_s
+        self._logged_s: dict[str, float] = {}
+
+    def status(self) -> list[dict[str, Any]]:
+        """Return a row for each table, the longest request first, fit for JSON; for any thread."""
+        held = self._held(self._hangs_s)
+        if not held:
+            return []
+        clients = self._clients()
+        return [
+            {
+                "table": table,
+                "seconds": round(seconds, 3),
+                "calls": [
+                    {"kind": kind, "cause": cause, "seconds": round(took_s, 3)}
+                    for (kind, cause), took_s in sorted(self._calls(table).items())
+                    if took_s >= self._hangs_s
+                ],
+                "clients": sorted(set(clients.get(table, ())))[:_CLIENTS],
+            }
+            for table, seconds in sorted(held.items(), key=lambda item: -item[1])
+        ]
+
+    def log_due(self, now: float) -> None:
+        """Log the tables that weren't logged in the last ``PERIOD_S``; on the server's loop.
+
+        Args:
+            now: Seconds of a clock that never goes back.
+
+        Cost: constant while nothing hangs.
+        """
+        held = self._held(self._hangs_s)
+        logged = {table: at for table, at in self._logged_s.items() if table in held}
+        self._logged_s = logged
+        if all(now - logged.get(table, -PERIOD_S) < PERIOD_S for table in held):
+            return
+        for row in self.status():
+            table = row["table"]
+            if now - logged.get(table, -PERIOD_S) >= PERIOD_S:
+                logged[table] = now
+                logger.warning(
+                    "%s: a request has held a thread for %.0f s; calls to its storage: %s;"
+                    " waited for by %s",
+                    *(table, row["seconds"], _text(row["calls"])),
+                    ", ".join(row["clients"]) or "nobody",
+                )
+
+
+def _text(calls: Iterable[Mapping[str, Any]]) -> str:
+    found = (f"{each['kind']} for {each['cause']}, {each['seconds']:.0f} s" for each in calls)
+    return "; ".join(found) or "none that takes long"

@@ -1,0 +1,388 @@
+"""Checks of one partition's files against what the instants say; all pure.
+
+Which file belongs to which write, its name says: that of a base file, and from table version 8 on
+that of a log, has the requested time of its writer; in version 6 that of a log has the base instant
+of its slice. A file is *explained* if
+
+* its writer is pending, or completed and names it, or can't be read;
+* its writer is in the archive, or is older than all of it: an archive may have been shortened;
+* it is a log of version 6, and a write names it, or its slice exists or may.
+
+Any other is an orphan. Readers don't see it if its writer isn't completed (a failed write, whose
+rollback missed it). They do if its writer is older than the timeline, as such writers count as
+completed, or if its commit just doesn't name it: then a repair would change rows.
+
+What must be there, the view says (``fsview.query.queries``): it is asked for the newest slices with
+all files that are listed or that completed writes name. Of these slices every file must be listed;
+older ones may have been cleaned.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+from fsview.check.partition_checker import removals_pending
+from fsview.files.partition import PartitionVersion
+from fsview.load.listing import is_partition
+from fsview.model.file_group import BaseFile, FileSlice, LogFile
+from fsview.model.file_name import data_files, parse_data_file
+from fsview.query.queries import (
+    latest_file_slices,
+    latest_merged_file_slices_before_or_on,
+)
+from fsview.query.sums import NEWEST
+from fsview.snapshot.snapshot import Snapshot
+from strandline.table_services.doctor.finding import Finding
+from strandline.table_services.doctor.picture import Picture
+from timeline.instant import DELTA_COMMIT, LOG_COMPACTION, Instant
+from timeline.storage.base import FileInfo
+from timeline.table.partition_metadata import FILE_NAME, path_in
+
+SMALL_BYTES: Final = 104_857_600
+"""Below this size a base file is small: ``hoodie.parquet.small.file.limit``."""
+MANY_SMALL: Final = 50
+"""The number of small files from which on a partition has many."""
+_SHOWN: Final = 5
+
+DataFile = BaseFile | LogFile
+
+
+@dataclass(frozen=True)
+class Partition:
+    """One partition as it was listed, and the table around it.
+
+    Attributes:
+        picture: The table, with a snapshot.
+        path: Path under the base path.
+        listing: The entries of its directory.
+    """
+
+    picture: Picture
+    path: str
+    listing: tuple[FileInfo, ...]
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The table as a view sees it."""
+        assert self.picture.snapshot is not None
+        return self.picture.snapshot
+
+    @cached_property
+    def files(self) -> tuple[DataFile, ...]:
+        """The data files of the listing."""
+        extensions = self.picture.config.base_extensions
+        return tuple(data_files(self.path, self.listing, extensions))
+
+    @cached_property
+    def there(self) -> frozenset[str]:
+        """Names of the files that are listed."""
+        return frozenset(info.name for info in self.listing)
+
+    @property
+    def named(self) -> Mapping[str, int]:
+        """Name → size of the files that completed writes of the active timeline report."""
+        return self.picture.history.named.get(self.path, {})
+
+    @cached_property
+    def newest(self) -> tuple[FileSlice, ...]:
+        """The newest slices, with files that are named and not there.
+
+        Raises:
+            UnreadArchiveError: The archive must be read.
+        """
+        extensions = self.picture.config.base_extensions
+        absent = (
+            parse_data_file(self.path, name, size, 0, extensions)
+            for name, size in self.named.items()
+            if name not in self.there
+        )
+        files = (*self.files, *(file for file in absent if file is not None))
+        version = PartitionVersion.of(self.path, files)
+        if self.picture.config.table_type == "COPY_ON_WRITE":
+            return latest_file_slices(self.snapshot, version)
+        return latest_merged_file_slices_before_or_on(self.snapshot, version, NEWEST)
+
+    @cached_property
+    def missing(self) -> Mapping[str, int]:
+        """Name → size of the files of the newest slices that aren't there."""
+        return {
+            name: size
+            for found in self.newest
+            for name, size in found.sizes.items()
+            if name not in self.there
+        }
+
+    def writer(self, file: DataFile) -> Instant | None:
+        """Return the write on the active timeline whose time is in a file's name."""
+        return self.picture.writes.get(file.instant)
+
+    @cached_property
+    def bases(self) -> Mapping[tuple[str, str], tuple[BaseFile, ...]]:
+        """(file id, instant) → base files."""
+        found: dict[tuple[str, str], list[BaseFile]] = defaultdict(list)
+        for file in self.files:
+            if isinstance(file, BaseFile):
+                found[file.file_id, file.instant].append(file)
+        return {key: tuple(files) for key, files in found.items()}
+
+    def tells_writer(self, file: DataFile) -> bool:
+        """Return whether a file's name has the time of its writer."""
+        return isinstance(file, BaseFile) or self.snapshot.logs_by_completion
+
+    def is_old(self, file: DataFile) -> bool:
+        """Return whether a file and its instant are at least a day old."""
+        return self.picture.is_old(mtime_ms=file.mtime_ms, time=file.instant)
+
+    @property
+    def has_removals(self) -> bool:
+        """Whether something is under way on the table that deletes files."""
+        return removals_pending(self.snapshot.active)
+
+
+def check_orphans(partition: Partition) -> Iterator[Finding]:
+    """Yield the files that no instant explains, one finding for each."""
+    for file in partition.files:
+        standing = _standing(partition, file)
+        if standing is None:
+            continue
+        code, why = standing
+        # In version 6 queries show logs by their slice, whoever wrote them.
+        safe = code == "orphan-file" and partition.tells_writer(file)
+        fixable = safe and partition.is_old(file) and not partition.has_removals
+        yield Finding(code, why, (file.path,), file.size, partition.path, fixable)
+
+
+def _standing(partition: Partition, file: DataFile) -> tuple[str, str] | None:
+    """Return code and reason if a file is an orphan."""
+    if file.name in partition.named or not file.instant.isdigit():
+        return None
+    if not partition.tells_writer(file):
+        return _standing_of_slice_log(partition, file)
+    writer = partition.writer(file)
+    if writer is None:
+        return _standing_off_timeline(partition, file)
+    is_read = writer not in partition.picture.history.damaged
+    if not writer.is_completed or not is_read or _is_duplicate(partition, file):
+        return None
+    return (
+        "visible-orphan",
+        f"{writer.action} {file.instant} has completed and doesn't name the file; readers show it",
+    )
+
+
+def _standing_off_timeline(partition: Partition, file: DataFile) -> tuple[str, str] | None:
+    archived = partition.picture.archive.timeline
+    if archived is None or archived.contains_time(file.instant):
+        return None  # an archive that can't be read may have it
+    if not partition.snapshot.write_timeline.contains_or_before_start(file.instant):
+        return "orphan-file", f"no instant {file.instant} is on the timeline or in the archive"
+    if archived.first is None or file.instant < archived.first.requested_time:
+        return None  # an archive that was shortened, or is gone, tells nothing
+    return (
+        "visible-orphan",
+        f"no instant {file.instant} is in the archive; readers show the file, as it is older than"
+        " the timeline",
+    )
+
+
+def _standing_of_slice_log(partition: Partition, file: DataFile) -> tuple[str, str] | None:
+    """Return code and reason if a log of version 6 is an orphan."""
+    if (file.file_id, file.instant) in partition.bases:
+        return None
+    snapshot = partition.snapshot
+    if snapshot.active.contains_or_before_start(file.instant):
+        return None
+    archived = partition.picture.archive.timeline
+    if archived is None or archived.contains_time(file.instant):
+        return None
+    return (
+        "orphan-file",
+        f"no instant {file.instant}, at which its slice would begin, exists; in version 6 views"
+        " show such logs, so no repair deletes it",
+    )
+
+
+def _is_duplicate(partition: Partition, file: DataFile) -> bool:
+    """Return whether a file that its commit doesn't name stands beside one that it names."""
+    if not isinstance(file, BaseFile):
+        return False
+    beside = partition.bases[file.file_id, file.instant]
+    return any(other.name in partition.named for other in beside)
+
+
+def check_duplicates(partition: Partition) -> Iterator[Finding]:
+    """Yield base files of one group and instant of which the commit wrote only one."""
+    for (file_id, time), files in partition.bases.items():
+        writer = partition.writer(files[0])
+        if len(files) == 1 or (writer is not None and not writer.is_completed):
+            continue
+        if any(_standing(partition, file) is not None for file in files):
+            continue  # orphans all of them
+        extra = [file for file in files if file.name not in partition.named]
+        is_told = len(extra) == len(files) - 1
+        old = all(map(partition.is_old, extra))
+        yield Finding(
+            "duplicate-base-file",
+            f"file group {file_id} has {len(files)} base files of instant {time}; its commit"
+            f" {'names the other' if is_told else 'does not tell which it wrote'}",
+            tuple(file.path for file in (extra if is_told else files)),
+            sum(file.size for file in extra),
+            partition.path,
+            fixable=is_told and old and not partition.has_removals,
+        )
+
+
+def check_missing(partition: Partition) -> Iterator[Finding]:
+    """Yield files of newest slices and of savepoints that aren't there."""
+    missing = partition.missing
+    saved = partition.picture.history.saved.get(partition.path, frozenset())
+    lost = sorted(name for name in saved - partition.there if name not in missing)
+    for names, why in (
+        (sorted(missing), "the newest state of the table needs it"),
+        (lost, "a savepoint protects it"),
+    ):
+        for name in names:
+            path = path_in(partition.path, name)
+            what = f"the file isn't there, and {why}"
+            yield Finding("missing-file", what, (path,), missing.get(name, 0), partition.path)
+
+
+def check_sizes(partition: Partition) -> Iterator[Finding]:
+    """Yield files whose size isn't what their commit says; logs may have grown since."""
+    for file in partition.files:
+        told = partition.named.get(file.name, 0)
+        if not told or file.size == told:
+            continue
+        if isinstance(file, BaseFile):
+            what = f"it has {file.size} bytes, its commit wrote {told}"
+            yield Finding("wrong-size", what, (file.path,), file.size, partition.path)
+        elif file.size < told:
+            what = f"it has {file.size} bytes, of {told} that commits wrote"
+            yield Finding("torn-log", what, (file.path,), file.size, partition.path)
+
+
+def check_bases(partition: Partition) -> Iterator[Finding]:
+    """Yield logs of version 6 whose slice must begin with a base file that isn't there.
+
+    A slice may be of logs alone, if the whole group is, or if a compaction or a log compaction of
+    its time pends or is done.
+    """
+    if partition.snapshot.logs_by_completion:
+        return
+    with_base = {file_id for file_id, _ in partition.bases}
+    lost: dict[tuple[str, str], list[LogFile]] = defaultdict(list)
+    for file in partition.files:
+        if isinstance(file, BaseFile) or file.suffix or file.file_id not in with_base:
+            continue
+        key = file.file_id, file.instant
+        operation = partition.snapshot.pending_compaction.get((partition.path, file.file_id))
+        pends = operation is not None and operation.compaction_instant == file.instant
+        if key not in partition.bases and not pends and not _may_begin(partition, file):
+            lost[key].append(file)
+    for (file_id, time), logs in lost.items():
+        yield Finding(
+            "log-without-base",
+            f"file group {file_id} has {len(logs)} logs, and no base file, of instant {time}",
+            tuple(log.path for log in logs),
+            sum(log.size for log in logs),
+            partition.path,
+        )
+
+
+def _may_begin(partition: Partition, log: LogFile) -> bool:
+    """Return whether a slice may begin with a log, or the log is reported as another fault."""
+    writer = partition.writer(log)
+    if writer is None:
+        return True  # an orphan, or one of an archived write, of which nothing is known
+    if writer.action in (DELTA_COMMIT, LOG_COMPACTION):
+        return True
+    # A base file that the newest slice needs is a missing file.
+    return any(
+        name.startswith(f"{log.file_id}_") and f"_{log.instant}." in name
+        for name in partition.missing
+    )
+
+
+def check_replaced(partition: Partition) -> Iterator[Finding]:
+    """Yield replaced groups that a clean should have deleted, or that readers show again."""
+    groups: dict[str, list[DataFile]] = defaultdict(list)
+    for file in partition.files:
+        groups[file.file_id].append(file)
+    history = partition.picture.history
+    replaced = partition.snapshot.replaced.get(partition.path, {})
+    archived = partition.picture.archive.replaced.get(partition.path, {})
+    saved = history.saved.get(partition.path, frozenset())
+    for file_id, files in groups.items():
+        if any(file.name in saved for file in files):
+            continue
+        time = replaced.get(file_id)
+        if time is not None:
+            code, told = "replaced-group", "and the last clean left it"
+            if time >= history.retained_from:
+                continue
+        elif file_id in archived:
+            time, code = archived[file_id], "replaced-group-visible"
+            told = "which was archived before the group was cleaned"
+        else:
+            continue
+        yield Finding(
+            code,
+            f"file group {file_id} was replaced at {time}, {told}",
+            tuple(file.path for file in files),
+            sum(file.size for file in files),
+            partition.path,
+        )
+
+
+def check_small_files(partition: Partition) -> Iterator[Finding]:
+    """Yield a finding if a partition has many small base files."""
+    bases = [found.base_file for found in partition.newest if found.base_file is not None]
+    small = [base for base in bases if base.size < SMALL_BYTES]
+    if len(small) < MANY_SMALL:
+        return
+    paths = tuple(base.path for base in small[:_SHOWN])
+    yield Finding(
+        "small-files",
+        f"{len(small)} of {len(bases)} base files are smaller than {SMALL_BYTES >> 20} MiB",
+        paths,
+        sum(base.size for base in small),
+        partition.path,
+    )
+
+
+def check_partition_metadata(partition: Partition) -> Iterator[Finding]:
+    """Yield a directory of data files without the file that makes it a partition."""
+    if is_partition(partition.listing) or not partition.files:
+        return
+    named = [file for file in partition.files if file.name in partition.named]
+    yield Finding(
+        "partition-metadata-missing",
+        f"a directory with {len(partition.files)} data files has no {FILE_NAME}: readers that list"
+        " don't see its rows",
+        (path_in(partition.path, FILE_NAME),),
+        sum(file.size for file in partition.files),
+        partition.path,
+        fixable=bool(named),
+    )
+
+
+def first_instant(files: Iterable[DataFile], named: Mapping[str, int]) -> str:
+    """Return the earliest instant of files that completed writes name; there must be one."""
+    return min(file.instant for file in files if file.name in named)
+
+
+PARTITION_CHECKS: Final = (
+    check_orphans,
+    check_duplicates,
+    check_missing,
+    check_sizes,
+    check_bases,
+    check_replaced,
+    check_small_files,
+    check_partition_metadata,
+)
+"""The checks of a partition."""

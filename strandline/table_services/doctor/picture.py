@@ -1,0 +1,364 @@
+"""``Picture``: what a check needs to know of a table, read once and never changed.
+
+Partitions aren't part of it: they are listed one by one, each is checked, and dropped again, so
+that memory is bounded by the metadata of the active timeline and one partition.
+
+The folders of markers and heartbeats are listed before the timeline: an instant is requested after
+its first heartbeat and before its markers, so whoever still needs them is pending on the timeline.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final
+
+from fsview.load import metadata_table
+from fsview.load.metadata_table_state import (
+    AHEAD,
+    FILES,
+    FOLDER,
+    PENDING,
+    UNSUPPORTED,
+    NotInStepError,
+    newest_slice,
+)
+from fsview.snapshot.snapshot import Snapshot, with_replaced
+from fsview.sync.metadata_reader import snapshot_of
+from strandline.commit.markers import instants_with_markers
+from strandline.commit.others_heartbeats import instants_with_heartbeat
+from strandline.server.marker.file import directory_path
+from strandline.server.marker.heartbeat import HEARTBEAT_FOLDER
+from strandline.table_services.clean.policy import last_clean
+from timeline.archive.history_folder import manifest_entries, valid_manifest
+from timeline.clock import parse_instant_time
+from timeline.errors import (
+    CorruptMetadataError,
+    InstantNotFoundError,
+    PathNotFoundError,
+    StoreError,
+)
+from timeline.instant import (
+    CLEAN,
+    CLUSTERING,
+    COMPACTION,
+    LOG_COMPACTION,
+    REPLACE_COMMIT,
+    RESTORE,
+    ROLLBACK,
+    SAVEPOINT,
+    WRITE_ACTIONS,
+    Instant,
+)
+from timeline.meta_client import TableMetaClient
+from timeline.metadata.instant_metadata import (
+    CleanMetadata,
+    CommitMetadata,
+    SavepointMetadata,
+)
+from timeline.metadata.written_files import CommitFiles
+from timeline.storage.base import FileInfo, Storage
+from timeline.table.config import META_FOLDER, TableConfig
+from timeline.timeline import Timeline
+
+DAY_MS: Final = 24 * 60 * 60 * 1000
+"""Age from which on something that is left counts as forgotten, and may be deleted."""
+CAUSE: Final = "doctor"
+"""What storage calls are counted under."""
+
+_PLANNED: Final = (COMPACTION, LOG_COMPACTION, CLUSTERING, CLEAN, ROLLBACK, RESTORE)
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """Something of an instant that isn't pending: its markers or its heartbeat.
+
+    Attributes:
+        time: Requested time of the instant.
+        paths: Its files under the base path.
+        bytes: Their size.
+        newest_ms: When the last of them was modified, ms since the epoch.
+    """
+
+    time: str
+    paths: tuple[str, ...]
+    bytes: int
+    newest_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What completed instants of the active timeline say, and which of them can't be read.
+
+    Attributes:
+        named: Partition → name → greatest size of the files that completed writes report.
+        saved: Partition → names of the files that savepoints protect.
+        damaged: The instants that can't be read, each with the reason.
+        retained_from: Earliest instant that the last clean retains, ``""`` if it isn't known.
+    """
+
+    named: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    saved: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    damaged: Mapping[Instant, str] = field(default_factory=dict)
+    retained_from: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivePicture:
+    """The archived timeline.
+
+    Attributes:
+        timeline: Its instants; ``None`` if it can't be read.
+        problem: Why it can't.
+        missing: Paths of the files that its manifest names and that aren't there.
+        replaced: Partition → file id → requested time of the archived instant that replaced it.
+    """
+
+    timeline: Timeline | None = None
+    problem: str = ""
+    missing: tuple[str, ...] = ()
+    replaced: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A table at one moment, without its partitions.
+
+    Attributes:
+        meta: The table's meta client; checks use its layout and properties, and read nothing.
+        now_ms: The time, ms since the epoch.
+        folders: Path → listing of the metadata folders that are listed.
+        files: The instant of each file of the timeline.
+        snapshot: The table as a view sees it, without partitions; ``None`` if none can be made.
+        history: What its instants say.
+        archive: Its archived timeline.
+        markers: Marker folders of instants that aren't pending.
+        heartbeats: Heartbeats of instants that aren't pending.
+        metadata_table: Why the metadata table can't be trusted; ``None`` if it can, or there is
+            none. ``""`` if it isn't there.
+    """
+
+    meta: TableMetaClient
+    now_ms: int
+    folders: Mapping[str, tuple[FileInfo, ...]]
+    files: tuple[Instant, ...]
+    snapshot: Snapshot | None
+    history: History
+    archive: ArchivePicture
+    markers: tuple[Left, ...] = ()
+    heartbeats: tuple[Left, ...] = ()
+    metadata_table: str | None = None
+
+    @property
+    def config(self) -> TableConfig:
+        """The table's properties."""
+        return self.meta.config
+
+    @cached_property
+    def active(self) -> Timeline:
+        """The active timeline."""
+        return Timeline.of(self.files)
+
+    @cached_property
+    def writes(self) -> Mapping[str, Instant]:
+        """Requested time → the write of the active timeline; of two the pending one."""
+        writes = sorted(self.active.write_timeline(), key=lambda i: not i.is_completed)
+        return {instant.requested_time: instant for instant in writes}
+
+    def is_old(self, *, mtime_ms: int = 0, time: str = "") -> bool:
+        """Return whether a file and an instant are at least a day old.
+
+        Args:
+            mtime_ms: When the file was modified, ms since the epoch.
+            time: Requested time of the instant, which must be a time; ``""`` for none.
+        """
+        return is_old(self.now_ms, self.config.timezone, mtime_ms, time)
+
+
+def is_old(now_ms: int, zone: str, mtime_ms: int, time: str) -> bool:
+    """Return whether a file and an instant are at least a day old; as ``Picture.is_old``."""
+    if time:
+        try:
+            mtime_ms = max(mtime_ms, parse_instant_time(time, zone))
+        except ValueError:
+            return False
+    return now_ms - mtime_ms >= DAY_MS
+
+
+def read_picture(meta: TableMetaClient, now_ms: int) -> Picture:
+    """Read a table, without its partitions.
+
+    Args:
+        meta: The table.
+        now_ms: The time, ms since the epoch.
+
+    Cost: about ten lists, a read of each instant of the active timeline, the archived timeline
+        without its contents, a read of each archived replacecommit, and of the metadata table's
+        partition ``files``.
+    """
+    storage = meta.storage
+    marked, beaten = instants_with_markers(storage), instants_with_heartbeat(storage)
+    folders = _folders(meta)
+    parsed = (meta.layout.instant_of(entry) for entry in folders[meta.layout.folder])
+    files = tuple(instant for instant in parsed if instant is not None)
+    active = Timeline.of(files)
+    pending = {instant.requested_time for instant in active.pending()}
+    try:
+        snapshot = snapshot_of(meta, active)
+    except (CorruptMetadataError, InstantNotFoundError):
+        snapshot = None  # the history names the instant
+    return Picture(
+        meta,
+        now_ms,
+        folders,
+        files,
+        snapshot,
+        _history(meta, active),
+        _archive(meta, folders[meta.config.archive_folder]),
+        tuple(_markers(storage, time) for time in marked if time not in pending),
+        tuple(_heartbeats(folders[HEARTBEAT_FOLDER], set(beaten) - pending)),
+        None if snapshot is None else _metadata_table(meta, snapshot),
+    )
+
+
+def _folders(meta: TableMetaClient) -> dict[str, tuple[FileInfo, ...]]:
+    # The timeline last: what the other folders show is explained by it.
+    paths = (
+        HEARTBEAT_FOLDER,
+        meta.config.archive_folder,
+        *(() if meta.layout.folder == META_FOLDER else (META_FOLDER,)),
+        meta.layout.folder,
+    )
+    return {path: meta.storage.list(path) for path in paths}
+
+
+def _history(meta: TableMetaClient, active: Timeline) -> History:
+    named: dict[str, dict[str, int]] = defaultdict(dict)
+    saved: dict[str, set[str]] = defaultdict(set)
+    damaged: dict[Instant, str] = {}
+    retained_from = ""
+    last = last_clean(active)
+    for instant in active:
+        try:
+            if not instant.is_completed:
+                if instant.action in _PLANNED:
+                    meta.read_plan(instant)
+                continue
+            if instant.size_bytes == 0 and instant.action in WRITE_ACTIONS:
+                damaged[instant] = "its file is empty"
+                continue
+            metadata = meta.read_files(instant)
+        except InstantNotFoundError:
+            continue  # archived or rolled back since the timeline was listed
+        except CorruptMetadataError as error:
+            damaged[instant] = str(error)
+            continue
+        if isinstance(metadata, CommitFiles):
+            for partition, written in metadata.files.items():
+                sizes = named[partition]
+                for name, size, _ in written:
+                    sizes[name] = max(size, sizes.get(name, 0))
+        elif isinstance(metadata, SavepointMetadata):
+            for partition, done in metadata.partition_metadata.items():
+                saved[partition].update(
+                    file.rpartition("/")[2] for file in done.savepoint_data_file
+                )
+        elif isinstance(metadata, CleanMetadata) and instant == last:
+            retained_from = metadata.earliest_commit_to_retain
+    protected = {partition: frozenset(names) for partition, names in saved.items()}
+    return History(named, protected, damaged, retained_from)
+
+
+def _archive(meta: TableMetaClient, listing: Iterable[FileInfo]) -> ArchivePicture:
+    folder = meta.config.archive_folder
+    try:
+        missing = () if meta.config.layout_version == 1 else _not_there(meta, listing)
+        if missing:
+            return ArchivePicture(missing=tuple(f"{folder}/{name}" for name in missing))
+        archive = meta.archived_timeline()
+        replacing = [i for i in archive.timeline if i.action == REPLACE_COMMIT and i.is_completed]
+        read = ((instant, archive.read(instant)) for instant in replacing)
+        groups = (
+            (instant, metadata.partition_to_replace_file_ids)
+            for instant, metadata in read
+            if isinstance(metadata, CommitMetadata)
+        )
+        return ArchivePicture(archive.timeline, replaced=with_replaced({}, groups))
+    except (CorruptMetadataError, PathNotFoundError, InstantNotFoundError) as error:
+        return ArchivePicture(problem=str(error))
+
+
+def _not_there(meta: TableMetaClient, listing: Iterable[FileInfo]) -> list[str]:
+    """Return the names of the archive's files that its manifest names and that don't exist."""
+    folder = meta.config.archive_folder
+    version = valid_manifest(meta.storage, folder)
+    if version is None:
+        return []
+    there = {info.name for info in listing}
+    named = manifest_entries(meta.storage, folder, version, lambda each: str(each["fileName"]))
+    return [
+        name
+        for name in named
+        if name not in there and meta.storage.stat(f"{folder}/{name}") is None
+    ]
+
+
+def _markers(storage: Storage, time: str) -> Left:
+    folder = directory_path(time)
+    listed = storage.list_tree(folder)
+    newest_ms = max((info.mtime_ms for info in listed), default=None)
+    if newest_ms is None:
+        found = storage.stat(folder)
+        newest_ms = 0 if found is None else found.mtime_ms
+    return Left(time, (folder,), sum(info.size for info in listed), newest_ms)
+
+
+def _heartbeats(listing: Iterable[FileInfo], times: set[str]) -> list[Left]:
+    found: dict[str, list[FileInfo]] = defaultdict(list)
+    for info in listing:
+        time = info.name.partition(".")[0]
+        if time in times and not info.is_dir:
+            found[time].append(info)
+    return [
+        Left(
+            time,
+            tuple(f"{HEARTBEAT_FOLDER}/{info.name}" for info in infos),
+            sum(info.size for info in infos),
+            max(info.mtime_ms for info in infos),
+        )
+        for time, infos in sorted(found.items())
+    ]
+
+
+def _metadata_table(meta: TableMetaClient, snapshot: Snapshot) -> str | None:
+    if not meta.config.named_metadata_partitions:
+        return None
+    if meta.storage.stat(FOLDER) is None:
+        return ""
+    if FILES not in meta.config.metadata_partitions:
+        return None  # an indexer is still building it
+    with suppress(PathNotFoundError, StoreError):  # deleted meanwhile: a writer dropped it
+        try:
+            metadata_table.read(meta, snapshot, newest_slice(meta, snapshot))
+        except NotInStepError as error:
+            # A writer completes there first, and a rollback there is finished by the next write.
+            return None if error.reason in (AHEAD, PENDING, UNSUPPORTED) else str(error)
+        except CorruptMetadataError as error:
+            return str(error)
+    return None
+
+
+def is_write(instant: Instant) -> bool:
+    """Return whether an instant is a write that a dead writer may have left.
+
+    A clustering of layout 1 and an overwrite are both a replacecommit.
+    """
+    return instant.action in WRITE_ACTIONS and instant.action not in _PLANNED
+
+
+def is_savepoint(instant: Instant) -> bool:
+    """Return whether an instant is a savepoint, which has no requested file."""
+    return instant.action == SAVEPOINT

@@ -1,0 +1,321 @@
+"""The verbs of a table's metadata print what ``Table`` returns, on every table that Hudi wrote."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner, Result
+
+from strandline import Table
+from strandline.__main__ import main
+from strandline.cli.output import FORMATS
+from tests.kit.concurrency.patience import PROCESS_S
+from tests.kit.servers.live_service import TOKEN, serving
+from tests.kit.tables import golden
+from tests.kit.tables.reader import contents
+from tests.strandline.write.tables import client, row, table
+
+VERBS: dict[tuple[str, ...], Callable[[Table], pa.Table]] = {
+    ("history",): lambda t: t.history(),
+    ("files",): lambda t: t.files(),
+    ("slices",): lambda t: t.slices(),
+    ("partitions",): lambda t: t.partitions(),
+    ("stats",): lambda t: t.stats(),
+    ("inspect", "instants"): lambda t: t.inspect.instants(),
+    ("inspect", "instants", "--archived"): lambda t: t.inspect.instants(archived=True),
+    ("inspect", "log-files"): lambda t: t.inspect.log_files(),
+    ("inspect", "markers"): lambda t: t.inspect.markers(),
+    ("inspect", "metadata-table"): lambda t: t.inspect.metadata_table(),
+    ("inspect", "pending"): lambda t: t.inspect.pending(),
+    ("inspect", "replaced"): lambda t: t.inspect.replaced(),
+}
+
+
+def run(verb: str, base: object, *arguments: object) -> Result:
+    return CliRunner().invoke(main, [verb, str(base), *map(str, arguments)])
+
+
+def printed(verb: str, base: object, *arguments: object) -> Result:
+    done = run(verb, base, *arguments)
+    assert done.exit_code == 0, done.stderr
+    return done
+
+
+@pytest.mark.property
+@pytest.mark.parametrize("scenario", golden.scenarios())
+def test_verbs_print_what_table_returns_and_change_no_byte(scenario, tmp_path):
+    base = golden.build(scenario, golden.steps(scenario)[-1], tmp_path)
+    before = contents(base)
+    found = Table(base)
+    for (verb, *arguments), method in VERBS.items():
+        done = printed(verb, base, *arguments, "--output", "arrow")
+        assert pa.ipc.open_stream(done.stdout_bytes).read_all().equals(method(found)), verb
+    instants = found.history().to_pylist()
+    commits = [i["requested_time"] for i in instants if i["operation"]]
+    for instant in commits[-1:]:
+        shown = json.loads(printed("commit", base, instant, "--output", "json").stdout)
+        total = found.commit_metadata(instant).total
+        assert sum(each["bytes_written"] for each in shown["partitions"]) == total.bytes_written
+        assert shown["requested_time"] == instant
+    columns = json.loads(printed("schema", base, "--output", "json").stdout)["schema"]
+    assert [(each["column"], each["type"]) for each in columns] == [
+        (field.name, str(field.type)) for field in found.schema()
+    ]
+    lines = printed("properties", base, "--output", "jsonl").stdout.splitlines()
+    pairs = [json.loads(line) for line in lines]
+    assert {each["name"]: each["value"] for each in pairs} == dict(found.properties)
+    listed = json.loads(printed("tables", tmp_path.parent, "--output", "json").stdout)["tables"]
+    assert [each for each in listed if each["path"] == str(base)] == [
+        {
+            "path": str(base),
+            "name": found.config.name,
+            "type": found.config.table_type,
+            "version": found.config.version,
+            "problem": None,
+        }
+    ]
+    assert contents(base) == before
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A table of two partitions and three commits."""
+    base = tmp_path_factory.mktemp("written") / "t"
+    with client(base, clean__automatic="false") as c:
+        c.upsert(table(row("a", ts=0), row("b", "us", ts=0)))
+        c.upsert(table(row("a", ts=1)), extra_metadata={"offset": "7"})
+        c.upsert(table(row("a", ts=2)))
+    return base
+
+
+def instants(base: Path) -> list[str]:
+    times: list[str] = Table(base).history()["requested_time"].to_pylist()
+    return times
+
+
+@pytest.mark.parametrize("verb", ["history", "files", "slices", "partitions", "stats", "schema"])
+def test_every_form_has_the_same_rows(written, verb):
+    done = {form: printed(verb, written, "--output", form) for form in FORMATS}
+    rows = [json.loads(line) for line in done["jsonl"].stdout.splitlines()]
+    assert rows
+    assert list(json.loads(done["json"].stdout).values()) == [rows]
+    head, *lines = csv.reader(io.StringIO(done["csv"].stdout))
+    assert head == list(rows[0])
+    assert len(lines) == len(rows)
+    assert pa.ipc.open_stream(done["arrow"].stdout_bytes).read_all().num_rows == len(rows)
+    shown = done["table"].stdout.splitlines()
+    assert set(shown[0].split()) <= set(rows[0])
+    assert len(shown) == 1 + len(rows)
+    if verb != "stats":
+        assert re.match(rf"{len(rows)} \w+\n", done["table"].stderr)
+
+
+def test_columns_and_limit_are_of_every_form(written):
+    chosen = ("--columns", "size,path", "--limit", "1", "--output", "csv")
+    head, line = printed("files", written, *chosen).stdout.splitlines()
+    assert head == '"size","path"'
+    assert re.fullmatch(r'\d+,"eu/.*\.parquet"', line)
+    assert printed("files", written, *chosen).stderr == "1 slice of 2\n"
+
+
+def test_history_has_the_newest_and_those_since(written):
+    first, second, third = instants(written)
+
+    def shown(*arguments: str) -> list[str]:
+        only = ("--columns", "requested_time", "--output", "csv")
+        lines = printed("history", written, *only, *arguments).stdout.splitlines()
+        return [line.strip('"') for line in lines[1:]]
+
+    assert shown("--limit", "2") == [second, third]
+    assert shown("--limit", "0") == []
+    assert shown("--since", second) == [second, third]
+    at = Table(written).history()["requested_at"].to_pylist()[1].isoformat()
+    assert shown("--since", at) == [second, third]
+    assert shown("--since", at.replace("+00:00", "Z"), "--limit", "1") == [third]
+    assert shown("--since", first[:14]) == [first, second, third]
+
+
+def test_a_commit_is_the_newest_or_the_given_one(written):
+    _, second, third = instants(written)
+    newest = printed("commit", written)
+    assert f"commit {third} (UPSERT): 1 file, " in newest.stderr
+    assert newest.stderr.endswith("0 rows inserted, 1 updated, 0 deleted\n")
+    shown = json.loads(printed("commit", written, second, "--output", "json").stdout)
+    assert shown["extra_metadata"]["offset"] == "7"
+    assert [each["partition"] for each in shown["partitions"]] == ["eu"]
+
+
+def test_a_replacing_commit_names_the_groups_that_it_replaced(tmp_path):
+    with client(tmp_path / "t") as c:
+        c.upsert(table(row("a", ts=0), row("b", "us", ts=0)))
+        c.delete_partition(["us"])
+    replaced = json.loads(printed("commit", tmp_path / "t", "--output", "json").stdout)
+    (each,) = replaced["partitions"]
+    assert (each["partition"], each["files_written"]) == ("us", 0)
+    groups = Table(tmp_path / "t").inspect.replaced()["file_id"].to_pylist()
+    assert each["replaced_file_ids"] == groups
+
+
+@pytest.mark.parametrize("verb", ["files", "partitions", "stats", "schema"])
+def test_as_of_is_an_earlier_state(written, verb):
+    first, _, third = instants(written)
+    form = ("--output", "jsonl")
+    then = printed(verb, written, "--as-of", first, *form).stdout
+    now = printed(verb, written, *form).stdout
+    assert printed(verb, written, "--as-of", third, *form).stdout == now
+    assert (then == now) is (verb == "schema" or (verb == "partitions" and then == now))
+    assert len(then.splitlines()) == len(now.splitlines())
+    early = run(verb, written, "--as-of", "2001-01-01T00:00:00Z")
+    assert early.exit_code == 2
+    assert "the earliest instant" in early.stderr
+
+
+def test_files_of_one_partition_are_those_of_table(written):
+    first = instants(written)[0]
+    found = Table(written)
+    of = {"as_of": first}
+    (then,) = found.files("eu", as_of=first).to_pylist()
+    assert then["base_instant"] == first
+    assert found.files("none", as_of=first).num_rows == 0
+    assert found.files(**of).num_rows == found.partitions(**of).num_rows == 2
+    shown = printed("files", written, "--partition", "eu", "--as-of", first, "--output", "json")
+    assert [each["path"] for each in json.loads(shown.stdout)["files"]] == [then["path"]]
+    slices = printed("slices", written, "--partition", "eu", "--output", "json")
+    assert len(json.loads(slices.stdout)["slices"]) == 3
+
+
+def test_properties_are_shown_in_the_order_of_their_names(written):
+    names = ("hoodie.table.type", "hoodie.table.name")
+    done = printed("properties", written, *names, "--output", "csv")
+    assert done.stdout.splitlines() == [
+        '"name","value"',
+        '"hoodie.table.type","COPY_ON_WRITE"',
+        f'"hoodie.table.name","{Table(written).config.name}"',
+    ]
+    assert done.stderr == "2 properties\n"
+
+
+@pytest.mark.parametrize(
+    ("verb", "arguments", "match"),
+    [
+        ("files", ["--partition", "EU"], "the table has no partition 'EU' (the nearest is 'eu')"),
+        ("slices", ["--partition", "zzzz"], "no partition 'zzzz' (it has 2 partitions)"),
+        ("files", ["--partition", "../x"], "'../x'"),
+        ("files", ["--columns", "pth"], "there is no column 'pth'; the nearest is 'path'"),
+        ("commit", ["20200101000000000"], "(the nearest commit is {first})"),
+        ("commit", ["zzz"], "(the nearest commit is {third})"),
+        ("properties", ["hoodie.table.nam"], "(the nearest is hoodie.table.name)"),
+        ("properties", ["zzzz"], "the table has no property 'zzzz'"),
+        ("inspect", ["instant"], "'instant' is not one of 'instants'"),
+        ("inspect", ["pending", "--archived"], "--archived is given with pending"),
+        ("inspect", ["pending", "--partition", "eu"], "--partition is given with pending"),
+        ("history", ["--since", "yesterday"], "'yesterday' is no time"),
+        ("history", ["--limt", "1"], "'--limit'"),
+        ("files", ["--output", "parquet"], "'parquet' is not one of"),
+        ("files", ["--service", "ftp://x"], "ftp://x"),
+    ],
+)
+def test_bad_input_names_what_is_allowed_or_near(written, verb, arguments, match):
+    first, _, third = instants(written)
+    done = run(verb, written, *arguments)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert match.format(first=first, third=third) in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_an_empty_table_has_no_rows_and_no_commit(tmp_path):
+    with client(tmp_path / "t") as c:
+        c.upsert(table(row("a", ts=0)))
+    for path in (tmp_path / "t" / ".hoodie" / "timeline").iterdir():
+        if path.is_file():
+            path.unlink()
+    assert printed("history", tmp_path / "t").stderr == "0 instants\n"
+    assert printed("files", tmp_path / "t").stdout == ""
+    stats = json.loads(printed("stats", tmp_path / "t", "--output", "jsonl").stdout.split("\n")[0])
+    assert (stats["file_groups"], stats["smallest"]) == (0, None)
+    done = run("commit", tmp_path / "t")
+    assert done.exit_code == 2
+    assert "has no completed commit" in done.stderr
+
+
+HOSTILE = "x\x1b[31m\x9by"
+
+
+def test_names_with_control_characters_reach_no_terminal(tmp_path):
+    with client(tmp_path / "t") as c:
+        c.upsert(table(row("a", HOSTILE)))
+    shown = printed("partitions", tmp_path / "t").stdout
+    assert "x\\x1b[31m\\x9by" in shown
+    assert not set(shown) & set("\x1b\x9b")
+    rows = printed("partitions", tmp_path / "t", "--output", "jsonl").stdout
+    assert json.loads(rows)["partition"] == HOSTILE
+    assert not set(rows) & set("\x1b\x9b")
+
+
+def test_files_are_asked_of_a_service(written, tmp_path):
+    token = tmp_path / "token"
+    token.write_text(TOKEN)
+    form = ("--output", "csv")
+    with serving(str(written.parent)) as server:
+        url = f"http://127.0.0.1:{server.port}"
+        done = printed("files", written, "--service", url, "--token-file", token, *form)
+        assert len(server.parts.views.open_tables()) == 1
+    assert done.stdout == printed("files", written, *form).stdout
+
+
+def rows_of(base: Path, *arguments: object) -> list[Any]:
+    return [
+        json.loads(line)
+        for line in printed("tables", base, *arguments, "--output", "jsonl").stdout.splitlines()
+    ]
+
+
+def test_tables_are_found_below_a_root(written, tmp_path):
+    deep = tmp_path / "a" / "b" / "c"
+    (deep / ".hoodie").mkdir(parents=True)
+    (deep / ".hoodie" / "hoodie.properties").write_text("hoodie.table.name=broken\n")
+    hidden = tmp_path / ".trash" / "t" / ".hoodie"
+    hidden.mkdir(parents=True)
+    (hidden / "hoodie.properties").write_text("")
+    (broken,) = rows_of(tmp_path)
+    assert broken["path"] == str(deep)
+    assert "hoodie.table.version" in broken["problem"]
+    assert rows_of(tmp_path, "--depth", 2) == []
+    assert [each["path"] for each in rows_of(written)] == [str(written)]
+    assert [each["path"] for each in rows_of(written.parent, "--depth", 1)] == [str(written)]
+    none = run("tables", tmp_path / "none")
+    assert none.exit_code == 2
+    assert f"there is no folder {tmp_path / 'none'}" in none.stderr
+
+
+@pytest.mark.property
+def test_two_processes_at_once_print_the_same(written):
+    command = [sys.executable, "-m", "strandline", "files", str(written), "--output", "arrow"]
+    pipe = subprocess.PIPE
+    both = [subprocess.Popen(command, stdout=pipe, stderr=pipe) for _ in range(2)]
+    (first, said), (second, _) = [each.communicate(timeout=PROCESS_S) for each in both]
+    assert [each.returncode for each in both] == [0, 0]
+    assert first == second
+    assert pa.ipc.open_stream(first).read_all().equals(Table(written).files())
+    assert said == b"2 slices\n"
+
+
+@pytest.mark.property
+def test_a_reader_that_leaves_ends_the_command_silently(written):
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-m", "strandline", "slices", str(written), "--output", "arrow"]
+    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, timeout=PROCESS_S)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (1, b"")
