@@ -79,8 +79,8 @@ def feed(report: StoreReport) -> str:
     on, off = (_writes(report.feed[table]) for table in (ON, OFF))
     return (
         f"The writes of these days, as they are: {on} with the embedded service, {off} without. "
-        "Only their look-ups, of the two or three partitions of a day, can differ by it; the rest is "
-        "noise, and the first write warms Spark up"
+        "Only their look-ups, of the two or three partitions of a day, can differ by it; the rest "
+        "is noise, and the first write warms Spark up"
     )
 
 
