@@ -141,7 +141,7 @@ def test_what_hangs_or_is_refused_is_named_with_table_and_client(visit: Visit) -
     Answers(visit, server(A, 1) | {"hanging": [hanging], "newest_refusals": [refusal]})
     visit.go()
     notice = visit.page.locator(".notice")
-    expect(notice).to_contain_text("/lake/t hangs: a request has held a thread for 43 s")
+    expect(notice).to_contain_text("/lake/t: a request has held a thread for 43 s")
     expect(notice).to_contain_text("list for sync, 42 s; waited for by 10.0.0.7")
     told = panel(visit, "Newest refusals").split("\n")[-1].split("\t")
     assert told == [

@@ -21,6 +21,7 @@ import asyncio
 import contextlib
 import errno
 import logging
+import math
 import os
 import socket
 import ssl
@@ -160,13 +161,16 @@ class ServiceServer:
         started: Callable[[], None] | None,
     ) -> None:
         parts = self.parts
-        registry = self._registry(parts.application(threads), threads, parts.hot)
+        app, hangs_s = parts.application(threads), self.options.hangs_s
+        registry = self._registry(app, threads, parts.hot, hangs_s)
         parts.connections, parts.threads = registry.status, threads.status
         parts.hanging = registry.hanging.status
         parts.spans.scheme = "http" if self._tls is None else "https"
         ends = [(await self._listen(registry, self._listener), registry)]
         if self._metrics_listener is not None:
-            own = self._registry(parts.metrics_application(threads), threads, NothingReady())
+            app = parts.metrics_application(threads)
+            # Its requests never hang, and the threads are those of the other registry.
+            own = self._registry(app, threads, NothingReady(), math.inf)
             ends.append((await self._listen(own, self._metrics_listener), own))
         ending = asyncio.Event()
         with self._lock:
@@ -187,7 +191,7 @@ class ServiceServer:
         self.parts.hang_up()
 
     def _registry(
-        self, app: Application, threads: TableThreads, hot: HotAnswers
+        self, app: Application, threads: TableThreads, hot: HotAnswers, hangs_s: float
     ) -> ConnectionRegistry:
         registry = ConnectionRegistry(
             app,
@@ -200,7 +204,7 @@ class ServiceServer:
             latencies=self.parts.latencies,
             table_files=self.parts.table_files,
             calls=self.parts.calls_under_way_of,
-            hangs_s=self.options.hangs_s,
+            hangs_s=hangs_s,
         )
         self._registries.append(registry)
         return registry

@@ -108,7 +108,7 @@ function troubles(status) {
     for (const reason of server.reasons || []) found.push(`${name}not ready: ${reason}`);
     for (const { table, seconds, calls, clients } of server.hanging || []) {
       const under = calls.map((call) => `${call.kind} for ${call.cause}, ${duration(call.seconds)}`).join("; ");
-      found.push(`${name}${table} hangs: a request has held a thread for ${duration(seconds)}; calls to its storage: ${under || "none that takes long"}; waited for by ${clients.join(", ") || "nobody"}`);
+      found.push(`${name}${table}: a request has held a thread for ${duration(seconds)}; calls to its storage: ${under || "none that takes long"}; waited for by ${clients.join(", ") || "nobody"}`);
     }
     for (const root of server.awaited_roots || []) found.push(`${name}waits for the root ${root}`);
   }

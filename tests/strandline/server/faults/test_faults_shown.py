@@ -125,16 +125,18 @@ def test_a_client_that_is_behind(lake: Lake) -> None:
 
 def test_a_table_whose_storage_hangs(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     stuck = Stuck(f"{tmp_path}/t")
-    often = Limits(write_s=0.1)
+    rules = {"hangs_s": 0.01, "limits": Limits(write_s=0.1), "metrics_port": 0}
     with (
-        serving(str(tmp_path), opener=lambda *_: stuck, hangs_s=0.01, limits=often) as server,
+        serving(str(tmp_path), opener=lambda *_: stuck, **rules) as server,
         HttpClient(server.port) as client,
+        HttpClient(server.metrics_port or 0) as scraper,
         ThreadPoolExecutor(1) as pool,
     ):
         lake = Lake(tmp_path, server, caplog)
+        scrape(scraper)
         waiting = pool.submit(lake.asked)
         wait_until(lambda: any("a request has held a thread" in m for m in caplog.messages))
-        found = scrape(client)
+        found = scrape(scraper)
         (row,) = shown(client)["hanging"]
         stuck.go.set()
         assert waiting.result() == 200
