@@ -35,3 +35,5 @@ html_copy_source = False
 html_show_sourcelink = False
 html_show_search_summary = False  # it would be fetched, which pages opened as files may not
 html_use_index = False
+
+linkcheck_ignore = [r"http://127\.0\.0\.1"]  # of a service that a reader starts

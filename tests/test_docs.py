@@ -8,25 +8,30 @@ import json
 import pkgutil
 import re
 import shutil
-import socket
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from textwrap import indent
 from typing import Any
 
+import cloudpickle
 import pytest
 from click.testing import CliRunner
 
 import executor_proxy
 import strandline
+from strandline import TimelineService
 from strandline.__main__ import main
+from strandline.fleet.roster import Roster
+from strandline.fleet.state.sqlite import SqliteState
 from strandline.settings.command_line import FLAGS, SERVE_SETTINGS
 from strandline.settings.setting import Setting, SettingScope, declared
 from strandline.settings.sources import variable
 from tests.kit import document_page, notebook, python_reference, reference, site
+from tests.kit.concurrency.manual_clock import ManualClock
+from tests.kit.servers.free_port import free_port
 from tests.kit.servers.s3_server import S3Endpoint
 from timeline import errors
 
@@ -58,7 +63,10 @@ def test_every_public_name_is_in_the_reference() -> None:
 def codes_of_the_service() -> Iterator[str | int]:
     """Yield codes of answers that the service's source makes without a class, or statuses."""
     for path in (ROOT / "strandline" / "server").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        source = path.read_text("utf-8")
+        if not re.search(r"\b(?:Refusal|RefusedError|bad)\(", source):
+            continue
+        for node in ast.walk(ast.parse(source)):
             if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
                 continue
             given = [each for part in node.args for each in ast.walk(part)]
@@ -70,6 +78,7 @@ def codes_of_the_service() -> Iterator[str | int]:
                 yield from (each for each in values if isinstance(each, int))
 
 
+@pytest.mark.property
 def test_every_code_of_an_answer_is_in_the_reference() -> None:
     found = {*codes_of_the_service()}
     assert {"cursor_gone", 401} <= found
@@ -258,6 +267,17 @@ def test_examples_of_the_writing_guide_run(tmp_path: Path) -> None:
     output_of(code + "\nassert offset == '1042'\n")
 
 
+def test_the_index_lists_every_document_for_readers_and_for_the_site() -> None:
+    """As links for those who read it in a checkout, and in the site's trees of contents."""
+    index = text("docs/index.md")
+    trees = re.findall(r"^```\{toctree\}\n(?::.*\n)*\n((?:.+\n)+)```$", index, re.MULTILINE)
+    named = [name for tree in trees for name in tree.split()]
+    assert sorted(named) == sorted(re.findall(r"^- \[.*?\]\((\S+?)\)", index, re.MULTILINE))
+    folder = ROOT / "docs"
+    found = {path.relative_to(folder).as_posix() for path in folder.rglob("*.md")}
+    assert {name for name in named if not name.startswith("..")} == found - {"index.md"}
+
+
 FIRST = ROOT / "docs" / "tutorials" / "first-table.md"
 PAGES = sorted(
     path
@@ -265,13 +285,6 @@ PAGES = sorted(
     for path in (ROOT / "docs" / folder).glob("*.md")
 )
 PORTS = ("26754", "26755", "26756")
-
-
-def free_ports() -> list[str]:
-    """Return as many ports as pages use, which nobody listens on."""
-    with ExitStack() as stack:
-        taken = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in PORTS]
-        return [str(each.getsockname()[1]) for each in taken]
 
 
 def test_the_stream_of_the_tutorial_is_the_example() -> None:
@@ -321,7 +334,7 @@ def test_the_code_of_a_page_runs(
     """All but the first tutorial's begins with the table that it has written."""
     folder, names = first_table
     places = {"/tmp/": f"{folder}/", "http://localhost:9000": s3.endpoint}
-    places |= dict(zip(PORTS, free_ports(), strict=True))
+    places |= {port: str(free_port()) for port in PORTS}
     shutil.rmtree(folder / "lake")
     if page == FIRST:
         names = {}
@@ -359,6 +372,54 @@ def test_what_a_page_of_the_site_loads_from_other_hosts_is_found() -> None:
     ]
     styles = "a { background: url(https://e.example/f.woff) } b { background: url(data:x) }"
     assert site.loads_elsewhere(styles, ".css") == ["https://e.example/f.woff"]
+
+
+class LocalRdd:
+    """Stands for Spark's, with each task's function pickled as Spark does."""
+
+    def __init__(self, items: list[Any]) -> None:
+        self.items = items
+
+    def map(self, function: Callable[[Any], Any]) -> LocalRdd:
+        return LocalRdd([*map(cloudpickle.loads(cloudpickle.dumps(function)), self.items)])
+
+    def collect(self) -> list[Any]:
+        return self.items
+
+
+@pytest.mark.property
+def test_examples_of_the_guides_to_executors_and_operating_run(
+    first_table: tuple[Path, dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Against a service in this process, which is the only server of a fleet."""
+    table = str(first_table[0] / "kept" / "flights")
+    (tmp_path / "mycompany").mkdir()
+    (tmp_path / "mycompany" / "http.py").write_text("from requests import Session as make_session")
+    monkeypatch.syspath_prepend(tmp_path)
+    service = TimelineService([table], in_process=True)
+    with service, closing(SqliteState(tmp_path / "fleet")) as state:
+        roster = Roster(state, service.url, clock=ManualClock(0), roots=[table])
+        roster.join()
+        roster.step()
+        places = {
+            "zk://zk1:2181/lake": f"sqlite://{tmp_path / 'fleet'}",
+            "s3://lake/flights": table,
+            "/lake/trips": table,
+        }
+        places |= dict.fromkeys(("http://10.0.0.5:26754", "http://lake-service:26754"), service.url)
+        names = {"token": service.token, "url": service.url, "base_path": table}
+        names["rdd"] = LocalRdd(["mon", "tue"])
+        found = [
+            block
+            for guide in ("docs/executors.md", "docs/operating.md")
+            for block in document_page.blocks(text(guide), places)
+            if block.language == "python"
+        ]
+        assert len(found) == 5
+        names = document_page.run(found, names)
+        assert names["found"].urls == (service.url,)
+    assert [len(files) for files in names["by_partition"]] == [0, 0]
+    assert "file_id" in names["table"].column_names
 
 
 def test_the_writing_guide_says_which_errors_are_retryable() -> None:

@@ -1,8 +1,9 @@
-"""What a stranger does: install the wheel beside other packages, and run the README's reading."""
+"""What a stranger does with the wheel: the README's reading, commands, a service and its page."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.servers.free_port import free_port
 from tests.kit.tables import golden
 
 # It downloads 150 MB.
@@ -34,8 +36,24 @@ print(json.dumps({
 """
 
 
-def run(command: list[str], folder: Path) -> str:
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+A_MINUTE_S = 60
+"""The longest that a stranger waits for one step; the installation is no step."""
+
+
+# The wheel is found, not a checkout.
+ENVIRON = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
+
+
+def run(command: list[str], folder: Path, timeout_s: float | None = None) -> str:
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env=ENVIRON,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=timeout_s,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -91,3 +109,38 @@ def test_the_readmes_reading_on_a_merge_on_read_table(python: Path, tmp_path: Pa
     assert sorted(found["then"]) == sorted(row["id"] for row in earliest)
     assert found["history"] >= len(truth["as_of"])
     assert Path(found["found in"]).is_relative_to(python.parents[1])
+
+
+def test_the_commands_on_a_merge_on_read_table(python: Path, tmp_path: Path) -> None:
+    base = str(golden.build_final(TABLE, tmp_path / "table"))
+
+    def strandline(*arguments: str) -> str:
+        return run([str(python.with_name("strandline")), *arguments], tmp_path, A_MINUTE_S)
+
+    truth = golden.truth(TABLE)
+    history = json.loads(strandline("history", base, "--output", "json"))
+    assert len(history["instants"]) >= len(truth["as_of"])
+    rows = [json.loads(line) for line in strandline("read", base, "--output", "jsonl").splitlines()]
+    assert sorted(row["id"] for row in rows) == sorted(row["id"] for row in truth["snapshot"])
+    assert json.loads(strandline("doctor", base, "--output", "json")) == {"findings": []}
+
+
+def test_a_service_a_look_up_by_hand_and_the_page(python: Path, tmp_path: Path) -> None:
+    base = golden.build_final(TABLE, tmp_path / "table")
+    port = free_port()
+    command = [str(python.with_name("strandline")), "serve", "--root", str(base), "--no-token"]
+    with (tmp_path / "log").open("w") as log:
+        command += ["--port", str(port)]
+        serving = subprocess.Popen(command, cwd=tmp_path, env=ENVIRON, stderr=log)
+    try:
+        curl = ["curl", "-fsS", "--retry", "50", "--retry-connrefused", "--retry-delay", "1"]
+        service = f"http://127.0.0.1:{port}"
+        assert json.loads(run([*curl, f"{service}/healthz"], tmp_path, A_MINUTE_S))["ok"]
+        partition = golden.truth(TABLE)["snapshot"][0]["_hoodie_partition_path"]
+        asked = f"slices/partition/latest?basepath={base}&partition={partition}"
+        answer = run([*curl, f"{service}/v1/hoodie/view/{asked}"], tmp_path)
+        assert json.loads(answer)
+        assert "<title>" in run([*curl, f"{service}/ui/"], tmp_path, A_MINUTE_S)
+    finally:
+        serving.terminate()
+        serving.wait(A_MINUTE_S)

@@ -1,14 +1,16 @@
-"""Writes of merge-on-read tables: micro-batches, 1 % of many keys, compaction, requests, memory.
+"""Writes of merge-on-read tables: micro-batches, streams, compaction, requests, memory.
 
 Micro-batches of 900 rows change two file groups of 120 MB; the table is made once, and each side
 writes a copy of it, in turns: Hudi, this package, and this package with a copy-on-write table. The
-same is done with 1 % of 5 million keys, after which each side compacts its own table. Fresh
-sessions write the micro-batches, too, each in a JVM that has just started.
+same is done with 1 % of 5 million keys, after which each side compacts its own table, and with a
+stream of a hundred such batches, during which each side compacts after every tenth. Fresh sessions
+write the micro-batches, too, each in a JVM that has just started.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -49,18 +51,26 @@ OURS: Final = "ours on Spark"
 COPY: Final = "ours on Spark, copy-on-write"
 MICRO: Final = "micro-batch of 900 rows"
 COMPACTION: Final = "compaction of that"
+STREAM: Final = "stream of 100 batches, compacted after every tenth"
 
 MICRO_ROWS: Final = 900
 _GROUPS: Final = 2
 _GROUP_ROWS: Final = 1_050_000
 """Rows of a file group of about 120 MB."""
 _BATCHES: Final = 5
+_STREAM_BATCHES: Final = 100
 _MOST_REQUESTS, _MOST_LISTS = 20, 4
 _TIMES_BUDGET: Final = 10
 _CHUNKS, _CHUNK_ROWS = 10, 50_000
 LOGS: Final = {
     "hoodie.datasource.write.table.type": "MERGE_ON_READ",
     "hoodie.compact.inline": "false",
+}
+_COMPACTED_AFTER: Final = 10
+COMPACTED_LOGS: Final = {
+    "hoodie.compact.inline": "true",
+    "hoodie.compact.inline.max.delta.commits": f"{_COMPACTED_AFTER}",
+    "hoodie.datasource.compaction.async.enable": "false",
 }
 _CONF: Final = {"spark.sql.shuffle.partitions": "4"}
 
@@ -90,6 +100,7 @@ GOALS: Final = {
     (MICRO, COPY): 0.3,
     (ONE_PERCENT, HUDI): 0.3,
     (COMPACTION, HUDI): 0.5,
+    (STREAM, HUDI): 0.25,
 }
 """(Operation, the other side) → most of its wall seconds."""
 
@@ -116,6 +127,10 @@ def log_figures(
         yield from ratios(samples)
         one_percent = generated_steps(folder, int(5_000_000 * scale))
         yield from ratios(race.run("keys", one_percent, rounds, compacts=True))
+        streamed = folder / "streamed"
+        streamed.mkdir()
+        steps = micro_steps(streamed, scale, _STREAM_BATCHES)
+        yield from ratios(race.stream(steps, rounds))
     yield from _fresh_figures(folder, micro, rounds, codec, sides)
     yield from request_figures(folder)
     yield from memory_figures(folder, scale)
@@ -198,18 +213,10 @@ class LogRace:
         Raises:
             RaceError: A table doesn't hold the rows that the steps leave.
         """
-        first, *later = steps
-        made = {
-            side: made_table(self._folder / f"{name}-{number}", first, self._spec(side))
-            for number, side in enumerate(self._workers)
-        }
         found: Samples = {}
         wanted = totals(list(steps))
-        for number in range(rounds):
-            tables = {side: str(self._copied(table)) for side, table in made.items()}
-            for side, table in tables.items():
-                self._workers[side].ask(do="open", spec=asdict(self._spec(side, table)))
-            for turn, step in enumerate(later):
+        for number, tables in self._rounds(name, steps[0], rounds, list(self._workers)):
+            for turn, step in enumerate(steps[1:]):
                 for side in turns(list(tables), number + turn):
                     sample = self._workers[side].write(tables[side], step)
                     _note(found, step.operation, side, sample)
@@ -219,18 +226,71 @@ class LogRace:
                 _note(found, COMPACTION, side, sample)
                 merged = Table(tables[side]).scan([ORDERING], read_optimized=True).to_arrow()
                 _expect(side, wanted, merged)
-            for side, table in tables.items():
-                holds = self._workers[side].ask(do="digest", table=table)
-                self._workers[side].ask(do="close", table=table)
-                if holds != wanted:
-                    raise RaceError(f"the table of {side} holds {holds} instead of {wanted}")
-                shutil.rmtree(table)
-        for table in made.values():
-            shutil.rmtree(table)
+            self._close(tables, wanted)
         return found
 
-    def _spec(self, side: str, path: str = "") -> TableSpec:
-        return TableSpec(path, self._codec, bloom=True, options=dict(self._sides[side].options))
+    def stream(self, steps: Sequence[Step], rounds: int) -> Samples:
+        """Have the steps after the first written by one stream of each side with logs.
+
+        Raises:
+            RaceError: A table doesn't hold the rows that the steps leave, or a side didn't compact
+                it after every tenth batch.
+        """
+        rows = self._folder / "stream-rows"
+        rows.mkdir()
+        for number, step in enumerate(steps[1:]):
+            linked = rows / step.rows.name
+            linked.hardlink_to(step.rows)
+            os.utime(linked, (number, number))  # a stream begins with the oldest file
+        found: Samples = {}
+        wanted = totals(list(steps))
+        sides = [side for side in self._workers if self._sides[side].has_logs]
+        more = COMPACTED_LOGS
+        for number, tables in self._rounds("stream", steps[0], rounds, sides, more):
+            for side in turns(sides, number):
+                checkpoint = Path(f"{tables[side]}-checkpoint")
+                sample = self._workers[side].stream(tables[side], rows, checkpoint)
+                _note(found, STREAM, side, sample)
+                shutil.rmtree(checkpoint)
+                made = _compactions(tables[side])
+                if made != (due := len(steps[1:]) // _COMPACTED_AFTER):
+                    raise RaceError(f"{side} compacted {made} times instead of {due}")
+            self._close(tables, wanted)
+        shutil.rmtree(rows)
+        return found
+
+    def _rounds(
+        self,
+        name: str,
+        first: Step,
+        rounds: int,
+        sides: Sequence[str],
+        more: Mapping[str, str] | None = None,
+    ) -> Iterator[tuple[int, dict[str, str]]]:
+        """Yield each round with the sides' tables, copies of one of the first step's rows."""
+        made = {
+            side: made_table(self._folder / f"{name}-{number}", first, self._spec(side))
+            for number, side in enumerate(sides)
+        }
+        for number in range(rounds):
+            tables = {side: str(self._copied(table)) for side, table in made.items()}
+            for side, table in tables.items():
+                self._workers[side].ask(do="open", spec=asdict(self._spec(side, table, more)))
+            yield number, tables
+        for table in made.values():
+            shutil.rmtree(table)
+
+    def _close(self, tables: Mapping[str, str], wanted: Mapping[str, int]) -> None:
+        for side, table in tables.items():
+            holds = self._workers[side].ask(do="digest", table=table)
+            self._workers[side].ask(do="close", table=table)
+            if holds != wanted:
+                raise RaceError(f"the table of {side} holds {holds} instead of {wanted}")
+            shutil.rmtree(table)
+
+    def _spec(self, side: str, path: str = "", more: Mapping[str, str] | None = None) -> TableSpec:
+        options = {**self._sides[side].options, **(more or {})}
+        return TableSpec(path, self._codec, bloom=True, options=options)
 
     def _copied(self, table: Path) -> Path:
         copy = table.with_name(f"{table.name}-copy")
@@ -243,6 +303,13 @@ def made_table(path: Path, step: Step, spec: TableSpec) -> Path:
     with WriteClient(LocalEngine(), path, spec.hudi_options()) as client:
         client.bulk_insert(pq.read_table(step.rows))
     return path
+
+
+def _compactions(table: str) -> int:
+    """Return how many compactions a table's timeline has, archived ones included."""
+    history = Table(table).history()
+    done = pc.and_(pc.equal(history["action"], "commit"), pc.equal(history["state"], "COMPLETED"))
+    return int(pc.sum(done).as_py())
 
 
 def _expect(side: str, wanted: Mapping[str, int], found: pa.Table) -> None:

@@ -130,6 +130,10 @@ class Worker:
         """Have a merge-on-read table compacted; return what it took."""
         return self._measured(do="compact", table=table)
 
+    def stream(self, table: str, rows: Path, checkpoint: Path) -> Sample:
+        """Have the files of a folder written by a stream, a batch each; return what it took."""
+        return self._measured(do="stream", table=table, rows=str(rows), checkpoint=str(checkpoint))
+
     def _measured(self, **order: Any) -> Sample:
         pid, load = self.pid, os.getloadavg()[0]
         reset_peaks(pid)

@@ -2,7 +2,8 @@
 
 ``python -m benchmarks.write.worker SIDE`` reads a line of JSON for each order and answers each with
 a line that begins with ``ANSWER``. Orders: ``open`` a table (``TableSpec``), ``write`` a file of
-rows into it, ``compact`` it, ``digest`` it, ``close`` it. Several may be open.
+rows into it, ``stream`` a folder of such files into it, ``compact`` it, ``digest`` it, ``close``
+it. Several may be open.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from benchmarks.write.spark_session import (
 from strandline import LocalEngine, Table, WriteClient
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,10 @@ class Side(ABC):
     def compact(self) -> None:
         """Compact a merge-on-read table, which not every side has."""
         raise NotImplementedError(f"{type(self).__name__} doesn't compact")
+
+    def stream(self, rows: str, checkpoint: str) -> None:
+        """Write the files of a folder by a stream, each as a batch, which not every side can."""
+        raise NotImplementedError(f"{type(self).__name__} has no streams")
 
     def close(self) -> None:  # noqa: B027 - most sides hold nothing open
         """Release the table."""
@@ -130,6 +135,18 @@ class OnSpark(Local):
         assert self._session is not None
         self._write(self._session.read.parquet(rows), first=first)
 
+    def stream(self, rows: str, checkpoint: str) -> None:
+        """Write by ``strandline.stream``."""
+        assert self._session is not None
+        # Only sides with a session have PySpark.
+        from strandline.stream import write  # noqa: PLC0415
+
+        frame = batches(self._session, rows)
+        options = self.spec.hudi_options()
+        trigger = {"availableNow": True}
+        query = write(frame, self.spec.path, options, checkpoint=checkpoint, trigger=trigger)
+        query.awaitTermination()
+
     def _engine(self) -> object:
         return self._session
 
@@ -145,10 +162,23 @@ class Hudi(Side):
         options = {"hoodie.datasource.write.operation": operation, **self.spec.hudi_options()}
         writer.options(**options).mode("append").save(self.spec.path)
 
+    def stream(self, rows: str, checkpoint: str) -> None:
+        """Write by Hudi's sink."""
+        assert self._session is not None
+        writer = batches(self._session, rows).writeStream.format("hudi").outputMode("append")
+        writer.options(**self.spec.hudi_options(), checkpointLocation=checkpoint)
+        writer.trigger(availableNow=True).start(self.spec.path).awaitTermination()
+
     def compact(self) -> None:
         """Plan a compaction and execute it, by Hudi's procedure."""
         assert self._session is not None
         self._session.sql(compaction_call(self.spec.path)).collect()
+
+
+def batches(session: SparkSession, rows: str) -> DataFrame:
+    """Return a stream of the Parquet files of a folder, from the oldest, a batch each."""
+    schema = session.read.parquet(rows).schema
+    return session.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(rows)
 
 
 class Delta(Side):
@@ -254,6 +284,8 @@ class Orders:
             return side.digest()
         if order["do"] == "compact":
             return _timed(side, side.compact)
+        if order["do"] == "stream":
+            return _timed(side, lambda: side.stream(order["rows"], order["checkpoint"]))
         return _timed(side, lambda: side.write(order["rows"], first=order["first"]))
 
 

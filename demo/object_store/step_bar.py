@@ -6,11 +6,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Final
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-_WIDE = 100
+_BESIDE: Final = 54
+"""Columns of the terminal that the bar, the estimate and the elapsed time take."""
 
 
 @dataclass(slots=True)
@@ -39,17 +41,16 @@ class StepBar:
         cls, console: Console, total_s: float, clock: Callable[[], float] = time.monotonic
     ) -> Iterator[StepBar]:
         """Show the bar until the block ends."""
-        wide = console.width >= _WIDE
         progress = Progress(
-            *((BarColumn(bar_width=24),) if wide else ()),
-            TextColumn("{task.percentage:>3.0f} %"),
-            TextColumn("{task.fields[text]}"),
+            BarColumn(bar_width=16),
+            TextColumn("{task.percentage:>3.0f} %, {task.fields[left]}"),
             TimeElapsedColumn(),
+            TextColumn("{task.fields[text]}"),
             console=console,
             transient=True,
         )
         with progress:
-            task = progress.add_task("", total=total_s, text="")
+            task = progress.add_task("", total=total_s, text="", left="")
             yield cls(progress, task, total_s, clock, clock())
 
     def begin(self, text: str, step_s: float) -> None:
@@ -78,4 +79,6 @@ class StepBar:
         )
 
     def _show(self, text: str) -> None:
-        self.progress.update(self.task, completed=self.done_s, text=f"{text}; {self.left()}")
+        # Cut here: where the line is too long, rich would shorten the bar and the estimate, too.
+        short = text[: max(8, self.progress.console.width - _BESIDE)]
+        self.progress.update(self.task, completed=self.done_s, text=short, left=self.left())

@@ -7,7 +7,6 @@ leave out columns that repeat others; ``--columns`` and the other forms have all
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from strandline.table_api.table import Table
 
 _HISTORY: Final = (
-    *("requested_time", "action", "state", "operation", "files_written"),
+    *("requested_time", "action", "state", "operation"),
     *("rows_inserted", "rows_updated", "rows_deleted"),
 )
 _FILES: Final = ("path", "size", "base_instant", "log_paths")
@@ -85,7 +84,7 @@ _partition_option: Final = click.option(
 def history(
     source: TableSource,
     output: str,
-    since: str | datetime | None,
+    since: str | None,
     limit: int | None,
     columns: Sequence[str] | None,
 ) -> None:
@@ -93,18 +92,10 @@ def history(
 
     With --limit the newest of them.
     """
-    found = _since(source.open().history(), since)
+    found = source.open().history(since)
     if limit is not None:
         found = found.slice(max(0, found.num_rows - limit))
     _print(found, output, "instant", columns, people=_HISTORY)
-
-
-def _since(rows: pa.Table, since: str | datetime | None) -> pa.Table:
-    """Return the instants that were requested at a time or later."""
-    if since is None:
-        return rows
-    column = rows["requested_at" if isinstance(since, datetime) else "requested_time"]
-    return rows.filter([time is not None and time >= since for time in column.to_pylist()])
 
 
 @click.command()

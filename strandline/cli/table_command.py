@@ -14,13 +14,13 @@ TABLE is a path, a URL, or a name of ``strandline.cli.tables_file``.
 from __future__ import annotations
 
 import functools
+import inspect
 import json
 import os
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime
 from importlib import import_module
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
@@ -43,6 +43,11 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 _NAME: Final = re.compile(r"[^/:\\]+")
+_MEANING: Final = {
+    "table": "TABLE is a path, a URL, or a name of ~/.config/strandline/tables.toml.",
+    "root": "ROOT is a path or a URL.",
+}
+"""Argument → the last line of the help, unless the help says it itself."""
 _JSON: Final = ("true", "false", "null")
 _SHOWN: Final = 5
 """Most tables below a path that an error names."""
@@ -142,6 +147,8 @@ def _located(command: Command, argument: str) -> Command:
         source = source_of(others.pop(argument), storage_options, service, token_file)
         return command(source=source, **others)
 
+    if f"{argument.upper()} is" not in (command.__doc__ or ""):
+        run.__doc__ = f"{inspect.cleandoc(command.__doc__ or '')}\n\n{_MEANING[argument]}"
     options = (*(_SERVICE if argument == "table" else ()), _STORAGE, _OUTPUT)
     place = click.argument(argument, type=click.Path(), shell_complete=_complete_table)
     added: Any = run
@@ -220,24 +227,6 @@ def _storage_options(
     return found
 
 
-def _time(_: click.Context, param: click.Parameter, value: str | None) -> str | datetime | None:
-    """Parse an instant's 14 or 17 digits, or ISO 8601 with a time zone."""
-    if value is None or value.isdigit():
-        return value
-    try:
-        found = datetime.fromisoformat(re.sub("[zZ]$", "+00:00", value))  # 3.10 reads no Z
-    except ValueError as error:
-        why = (
-            f"{value!r} is no time; allowed: an instant such as 20260131120000000, or ISO 8601"
-            " such as 2026-01-31T12:00:00Z"
-        )
-        raise click.BadParameter(why, param=param) from error
-    if found.tzinfo is None:
-        why = f"{value!r} has no time zone; add one, such as Z or +02:00"
-        raise click.BadParameter(why, param=param)
-    return found
-
-
 def _columns(_: click.Context, param: click.Parameter, value: str | None) -> tuple[str, ...] | None:
     """Parse names that are separated by commas."""
     if value is None:
@@ -282,9 +271,9 @@ as_of_option: Final = click.option(
 )
 since_option: Final = click.option(
     "--since",
-    callback=_time,
     metavar="TIME",
-    help="From this time on: an instant's requested time, or ISO 8601 with a zone.",
+    help="From this time on: an instant's requested time, or ISO 8601 (in the table's time zone"
+    " unless it has one).",
 )
 limit_option: Final = click.option(
     "--limit", type=click.IntRange(min=0), metavar="N", help="Most rows that are printed."

@@ -60,7 +60,8 @@ def tables_file(environment: Mapping[str, str] | None = None) -> Path:
     """
     variables = os.environ if environment is None else environment
     config = variables.get("XDG_CONFIG_HOME") or "~/.config"
-    return Path(config).expanduser() / "strandline" / "tables.toml"
+    # Unlike Path's, it leaves ~ as it is for a user without a home, as in containers.
+    return Path(os.path.expanduser(config)) / "strandline" / "tables.toml"
 
 
 def named_tables(path: Path) -> dict[str, NamedTable]:

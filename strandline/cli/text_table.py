@@ -7,6 +7,7 @@ needs it.
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, Final
@@ -67,9 +68,16 @@ def on_terminal(
 
 def _fits(columns: Sequence[str], rows: Cells, width: int) -> bool:
     """Return whether the columns fit if those wider than ``_FOLDED`` are folded."""
-    longest = (max(len(name), *(len(row[at]) for row in rows)) for at, name in enumerate(columns))
-    least = sum(min(_FOLDED, each) for each in longest)
-    return least + len(_GAP) * (len(columns) - 1) <= width
+    least = (
+        min(_FOLDED, max(map(len, (*_in_parts(name), *(row[at] for row in rows)))))
+        for at, name in enumerate(columns)
+    )
+    return sum(least) + len(_GAP) * (len(columns) - 1) <= width
+
+
+def _in_parts(name: str) -> list[str]:
+    """Return the lines of a column's name where it is folded: ``rows_``, ``inserted``."""
+    return re.findall("[^_]*_+|[^_]+", name) or [name]
 
 
 def _folded(
@@ -81,9 +89,12 @@ def _folded(
     from rich.text import Text  # noqa: PLC0415
 
     table = Table(box=None, pad_edge=False, padding=(0, len(_GAP), 0, 0), header_style="bold")
+    natural = (max(map(len, (name, *(row[at] for row in rows)))) for at, name in enumerate(columns))
+    is_wide = sum(natural) + len(_GAP) * (len(columns) - 1) > width
     for name in columns:
         justify: Any = "right" if name in numbers else "left"
-        table.add_column(Text(name), justify=justify, overflow="fold")
+        header = "\n".join(_in_parts(name)) if is_wide else name
+        table.add_column(Text(header), justify=justify, overflow="fold")
     for row in rows:
         table.add_row(*map(Text, row))
     console = Console(width=width, highlight=False)

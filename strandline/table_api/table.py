@@ -21,7 +21,7 @@ from strandline.read.scan import Scan, pinned
 from strandline.read.scan_arguments import check_partition
 from strandline.read.state.changed_table import of_one_state
 from strandline.read.state.held_lease import HeldLease
-from strandline.read.state.pin import earliest_time, newest_schema
+from strandline.read.state.pin import earliest_time, instant_time, newest_schema
 from strandline.read.state.reader_lease import DEFAULT_TTL_S, Leases, held_from
 from strandline.read.state.slice_source import NEWEST, opened, service_location
 from strandline.table_api.discovery import enclosing_table
@@ -187,8 +187,12 @@ class Table:
             found.setdefault(each.partition, []).append(each)
         return found
 
-    def history(self) -> pa.Table:
+    def history(self, since: str | datetime | None = None) -> pa.Table:
         """Return all instants, archived ones first, with the columns of ``HISTORY_SCHEMA``.
+
+        Args:
+            since: Only those requested at this time or later, in the forms of ``as_of`` of
+                ``scan``; ``None`` for all.
 
         Returns:
             One row an instant, by requested time. Counts that an action doesn't record are null,
@@ -208,10 +212,14 @@ class Table:
               ``rows_deleted``: int64; of commits;
             * ``files_deleted``: int64; of cleans and rollbacks.
 
-        Cost: a list, a read for each instant, and the archive.
+        Cost: a list, a read for each instant that is returned, and the archive.
         """
-        entries = TableHistory(self._meta).entries(archived=True)
-        return history_rows(entries, self.config.timezone)
+        zone = self.config.timezone
+        begin = "" if since is None else instant_time(since, zone, "since")
+        entries = TableHistory(self._meta).entries(
+            archived=True, keep=lambda instant: instant.requested_time >= begin
+        )
+        return history_rows(entries, zone)
 
     def commits(self, *, archived: bool = False) -> Iterator[CommitSummary]:
         """Yield what each completed commit recorded about itself, by requested time.

@@ -40,7 +40,8 @@ from strandline.write.options.client_options import base_file_settings
 from strandline.write.options.settings import DRIVER_MAX_ROWS, MAX_FILE_SIZE
 from strandline.write.target import Target
 from strandline.write.tasks.compact_task import CompactTask, parts_of
-from strandline.write.tasks.write_task import STATUS_SCHEMA, BegunFiles, WriteReport
+from strandline.write.tasks.write_report import STATUS_SCHEMA, WriteReport
+from strandline.write.tasks.write_task import BegunFiles
 from timeline.clock import format_instant_time
 from timeline.errors import (
     ConcurrentWriteError,

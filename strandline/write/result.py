@@ -16,7 +16,7 @@ from strandline.table_services.archive.run import ArchiveResult
 from strandline.table_services.clean.execution import CleanResult
 from strandline.table_services.compact.planner import CompactionResult
 from strandline.write.async_cleaner import AsyncClean
-from strandline.write.tasks.write_task import WriteReport
+from strandline.write.tasks.write_report import WriteReport
 from timeline.clock import Clock
 from timeline.storage.base import StorageCalls
 from timeline.timeline import Timeline

@@ -14,7 +14,7 @@ from executor_proxy.view_location import ViewLocation, connect
 from executor_proxy.worker_state import LocalViews, start_anew, this_worker
 from fsview.local_view import LocalView
 from fsview.table_view import TableView
-from tests.executor_proxy.serving import server_of
+from tests.executor_proxy.serving import IN_A_HURRY, server_of
 from tests.kit.tables.small_table import SmallTable
 from timeline.errors import StorageUnavailableError, ViewBehindError
 from timeline.storage.local import LocalStorage
@@ -38,7 +38,7 @@ def nowhere() -> str:
 
 
 def location(table: SmallTable, *urls: str) -> ViewLocation:
-    return ViewLocation(table.storage.base_path, urls, None, {}, *table.known())
+    return ViewLocation(table.storage.base_path, urls, None, {}, *table.known(), **IN_A_HURRY)
 
 
 def in_task(here: ViewLocation, report: LookupReport, partition: str) -> set[str]:
@@ -183,7 +183,7 @@ def test_a_view_is_measured_again_when_an_eighth_more_is_loaded():
 
 
 def test_an_instant_that_storage_no_longer_has_is_refused_in_words_of_a_listing(wide, nowhere):
-    here = ViewLocation(wide.storage.base_path, (nowhere,), None, {}, "1", "00" * 32)
+    here = ViewLocation(wide.storage.base_path, (nowhere,), None, {}, "1", "00" * 32, **IN_A_HURRY)
     with pytest.raises(ViewBehindError):
         in_task(here, LookupReport(), PARTITIONS[0])
 
@@ -191,7 +191,7 @@ def test_an_instant_that_storage_no_longer_has_is_refused_in_words_of_a_listing(
 def test_a_view_pickles_as_its_location_at_its_instant(wide):
     served = TableView(wide.storage)
     with server_of(served) as server:
-        view = connect(server.url, wide.storage.base_path)
+        view = connect(server.url, wide.storage.base_path, **IN_A_HURRY)
         before = view.latest_base_files(PARTITIONS[0])
         sent = pickle.dumps(view)
         wide.write((PARTITIONS[0], "f0-0"))
@@ -206,9 +206,8 @@ def test_a_view_pickles_as_its_location_at_its_instant(wide):
 def test_a_tasks_storage_counts_apart_from_the_shared_view(wide, nowhere):
     storage = LocalStorage(wide.storage.base_path)
     report = LookupReport()
-    here = ViewLocation(
-        storage.base_path, (nowhere,), None, {}, *wide.known(), storage=storage, shared=True
-    )
+    more = {**IN_A_HURRY, "storage": storage, "shared": True}
+    here = ViewLocation(storage.base_path, (nowhere,), None, {}, *wide.known(), **more)
     for partition in PARTITIONS[:3]:
         in_task(here, report, partition)
     assert storage.calls.snapshot() == {}

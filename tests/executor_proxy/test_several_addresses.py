@@ -16,6 +16,7 @@ from executor_proxy.view_location import ViewLocation, connect
 from executor_proxy.worker_state import this_worker
 from strandline.server.http.server import ServiceServer
 from tests.executor_proxy.scripted_server import Hang, Reply, ScriptedServer
+from tests.executor_proxy.serving import IN_A_HURRY
 from tests.kit.servers.live_service import TOKEN, serving
 from tests.kit.tables.small_table import SmallTable
 from timeline.errors import ConfigError, ServiceTimeoutError, ServiceUnreachableError
@@ -47,7 +48,8 @@ class Servers:
 
     def location(self, urls: tuple[str, ...] | None = None, **more) -> ViewLocation:
         base = self.table.storage.base_path
-        here = ViewLocation(base, urls or self.urls, TOKEN, {}, *self.table.known(), **more)
+        known, more = self.table.known(), {**IN_A_HURRY, **more}
+        here = ViewLocation(base, urls or self.urls, TOKEN, {}, *known, **more)
         return pickle.loads(pickle.dumps(here))  # as it arrives in a task
 
 

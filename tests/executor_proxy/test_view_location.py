@@ -15,7 +15,7 @@ from executor_proxy.worker_state import start_anew
 from fsview.local_view import LocalView
 from fsview.model.file_system_view import LookupQuery
 from fsview.table_view import TableView
-from tests.executor_proxy.serving import server_of
+from tests.executor_proxy.serving import IN_A_HURRY, server_of
 from tests.kit.tables.small_table import SmallTable
 from timeline.errors import ConfigError, ServiceUnreachableError, ViewBehindError
 from timeline.storage.local import LocalStorage
@@ -33,7 +33,7 @@ def nowhere() -> str:
 def location(table: SmallTable, url: str | None = None, **more) -> ViewLocation:
     base = table.storage.base_path
     urls = () if url is None else (url,)
-    return ViewLocation(base, urls, "secret", {}, *table.known(), **more)
+    return ViewLocation(base, urls, "secret", {}, *table.known(), **{**IN_A_HURRY, **more})
 
 
 def paths(files) -> list[str]:
@@ -105,7 +105,7 @@ def test_a_look_up_of_many_partitions_lists_the_timeline_once_for_many(table, sh
     assert (report.lookups[0].route, report.lookups[0].source) == ("look_up", "local")
     calls = report.storage_calls()
     assert calls["list", "lookup"] < len(asked)
-    assert calls["list", "sync"] == 3  # one when it opens, two for a thousand each
+    assert calls["list", "sync"] == 2  # one when it opens, one for all that are nothing
     view.close()
 
 
@@ -173,7 +173,7 @@ def test_a_url_that_is_none_is_refused_at_once(table):
 def test_connect_takes_the_newest_instant_and_can_move_on(table):
     served = TableView(table.storage)
     with server_of(served) as server:
-        view = connect(server.url, table.storage.base_path)
+        view = connect(server.url, table.storage.base_path, **IN_A_HURRY)
         old = view.latest_base_files("p=1")
         new = table.write(A)
         assert view.latest_base_files("p=1") == old
@@ -183,13 +183,13 @@ def test_connect_takes_the_newest_instant_and_can_move_on(table):
 
 
 def test_connect_to_a_dead_service(table, nowhere):
-    view = connect(nowhere, table.storage.base_path)
+    view = connect(nowhere, table.storage.base_path, **IN_A_HURRY)
     assert view.latest_base_files("p=1")
     new = table.write(A)
     view.sync()
     assert [file.instant for file in view.latest_base_files("p=1")] == [new]
     with pytest.raises(ServiceUnreachableError):
-        connect(nowhere, table.storage.base_path, fallback=False)
+        connect(nowhere, table.storage.base_path, fallback=False, **IN_A_HURRY)
 
 
 def test_a_sync_without_the_service_goes_to_the_newest_instant(table, nowhere):
@@ -205,7 +205,7 @@ def test_a_sync_without_the_service_goes_to_the_newest_instant(table, nowhere):
 
 def test_a_sync_after_the_service_died_moves_the_whole_view(table):
     with server_of(TableView(table.storage)) as server:
-        view = connect(server.url, table.storage.base_path)
+        view = connect(server.url, table.storage.base_path, **IN_A_HURRY)
         view.latest_base_files("p=1")
     new = table.write(A)
     view.sync()
@@ -218,7 +218,7 @@ def test_a_sync_after_the_service_died_moves_the_whole_view(table):
 
 
 def test_a_view_of_a_dead_service_pickles_at_its_instant(table, nowhere):
-    view = connect(nowhere, table.storage.base_path)
+    view = connect(nowhere, table.storage.base_path, **IN_A_HURRY)
     before = paths(view.latest_base_files("p=1"))
     copy = pickle.loads(pickle.dumps(view))
     table.write(A)

@@ -9,6 +9,7 @@ import pytest
 from tests.conformance.adoption_fault_suite import AdoptionFaultSuite
 from tests.conformance.adoption_suite import AdoptionSuite
 from tests.conformance.big_step_suite import BigStepSuite, opened  # noqa: F401 - a fixture
+from tests.conformance.lost_record_suite import LostRecordSuite
 from tests.conformance.shared_golden_suite import SharedGoldenSuite
 from tests.conformance.shared_machine_suite import SharedMachineSuite
 from tests.conformance.shared_place import NewPlace
@@ -36,6 +37,10 @@ class TestPostgresAdoption(AdoptionSuite):
 
 
 class TestPostgresAdoptionFaults(AdoptionFaultSuite):
+    pass
+
+
+class TestPostgresLostRecords(LostRecordSuite):
     pass
 
 

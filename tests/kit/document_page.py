@@ -1,7 +1,8 @@
 """Run the code of a document: its Python and shell blocks, in order, and compare what they print.
 
 A block `text` is what the code since the last such block prints, with ``...`` for what differs from
-run to run. A block `py` is Python that needs Spark.
+run to run. A block `py` is Python that needs Spark; without Spark
+neither it runs nor is what it prints compared.
 
 Commands of `strandline` that need no shell run in this process, which saves a start;
 everything else, such as servers in the background, runs in bash, and ends with the page.
@@ -56,9 +57,11 @@ def blocks(
         on_spark: Whether those that need Spark are among them.
     """
     found = []
+    left_out = False
     for match in _BLOCK.finditer(document):
         language, code = match.groups()
-        if language == "py" and not on_spark:
+        left_out = not on_spark and (language == "py" or (left_out and language == "text"))
+        if left_out:
             continue
         for place, here in (places or {}).items():
             code = code.replace(place, here)

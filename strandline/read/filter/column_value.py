@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime, time
 from decimal import ROUND_FLOOR, Context, Decimal, DecimalException
@@ -114,18 +115,35 @@ class FilterColumn:
         Raises:
             InputError: As ``compared`` for equality.
         """
-        listed = list(values)
-        known = [self._exact(each) for each in listed if each is not None]
-        has_null = len(known) < len(listed)
-        if not pa.types.is_floating(self.kind):
-            nulls = [pa.scalar(None, self.kind)] * has_null
-            return self.expression.isin(pa.array([*known, *nulls], self.kind))
-        # ``isin`` compares bytes, in which -0.0 differs from 0.0.
-        found = [self.expression == each for each in known]
-        if any(math.isnan(each.as_py()) for each in known):
-            found.append(self.expression.is_nan())
-        either = joined(found, operator.or_, neutral=False) & self.expression.is_valid()
-        return either | self.expression.is_null() if has_null else either
+        return self.expression.isin(self._array(list(values)))
+
+    def _array(self, values: list[Any]) -> pa.Array:
+        """Return values, and nulls, as an array of the type; errors as in ``_exact``."""
+        if pa.types.is_floating(self.kind):
+            return self._floats(values)
+        is_whole = pa.types.is_integer
+        with suppress(pa.ArrowException, OverflowError, TypeError, ValueError):
+            # Long lists are fast if their values have the type.
+            found = pa.array(values)
+            if found.type == self.kind or (is_whole(found.type) and is_whole(self.kind)):
+                return found.cast(self.kind)
+        exact = [pa.scalar(None, self.kind) if v is None else self._exact(v) for v in values]
+        return pa.array(exact, self.kind)
+
+    def _floats(self, values: list[Any]) -> pa.Array:
+        """Return numbers, and nulls, as floats of the type, without those that it doesn't have."""
+        doubles = (None if v is None else self._exact(v).as_py() for v in values)
+        found: list[float | None] = []
+        for value in doubles:
+            if value == 0:  # ``isin`` compares bytes, in which these differ
+                found += (0.0, -0.0)
+            elif value is None or math.isnan(value) or self._has(value):
+                found.append(value)
+        return pa.array(found, self.kind)
+
+    def _has(self, value: float) -> bool:
+        """Return whether a float of the column's type equals a double."""
+        return bool(pa.scalar(value, self.kind).as_py() == value)
 
     def _exact(self, value: Any) -> pa.Scalar:
         """Return a value as one of the type, if they are equal."""

@@ -116,8 +116,7 @@ def _sql_condition(text: str, schema: pa.Schema) -> pc.Expression:
         sql = import_module("strandline.read.filter.sql_filter")
     except ImportError as exc:
         raise ConfigError(
-            f"filter is the text {shown(text)}; to read SQL needs sqlglot, which can't be imported:"
-            f" {exc}",
+            f"filter is the text {shown(text)}; SQL needs sqlglot, which can't be imported: {exc}",
             hint="pip install 'strandline[sql]'",
         ) from exc
     found: pc.Expression = sql.sql_condition(text, schema)

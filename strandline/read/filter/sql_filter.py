@@ -48,7 +48,9 @@ _COMPARISONS: Final[Mapping[type[exp.Expr], Compare]] = {
     exp.GT: operator.gt,
     exp.GTE: operator.ge,
 }
-_PREFIXES: Final = (TokenType.NOT, TokenType.DASH, TokenType.TILDE)
+_SIGNS: Final = frozenset(["(", ")", ",", ".", "-", "=", "==", "<>", "!=", "<", "<=", ">", ">="])
+_WORDS: Final = (TokenType.STRING, TokenType.NUMBER, TokenType.IDENTIFIER, TokenType.VAR)
+_PREFIXES: Final = (TokenType.NOT, TokenType.DASH)
 _TIMES: Final = (
     exp.DType.TIMESTAMP,
     exp.DType.TIMESTAMPTZ,
@@ -103,18 +105,29 @@ def _parsed(text: str) -> exp.Expr:
         raise InputError(
             f"filter {shown(text)} isn't SQL: quotes or a comment in it have no end"
         ) from exc
+    _refuse_signs(tokens, text)
     _refuse_deep(tokens, text)
     try:
         (found,) = _Filters().parser().parse_into(exp.Condition, tokens, text)
     except ParseError as exc:
         raise _unparsed(exc, text) from exc
-    except ValueError:  # several statements
-        raise InputError(
-            f"filter {shown(text)} has several statements; allowed: one condition"
-        ) from None
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as exc:
+        # The parser assumes much of odd texts.
+        raise InputError(f"filter {shown(text)} isn't an SQL condition; {_SUPPORTED}") from exc
     if found is None:
         raise InputError(f"filter {shown(text)} has no condition; {_SUPPORTED}")
     return found
+
+
+def _refuse_signs(tokens: list[Token], text: str) -> None:
+    """Refuse signs of operators that no condition has, such as brackets and semicolons."""
+    for token in tokens:
+        is_sign = token.token_type not in _WORDS and not (token.text[:1].isalnum())
+        if is_sign and token.text not in _SIGNS:
+            raise InputError(
+                f"filter {shown(text)}: {shown(token.text)} at character {token.start + 1} isn't"
+                f" supported; {_SUPPORTED}"
+            )
 
 
 def _refuse_deep(tokens: list[Token], text: str) -> None:

@@ -134,7 +134,7 @@ def _footer(source: pa.NativeFile) -> tuple[pq.FileMetaData | None, str]:
     """Return a Parquet file's footer, or why it has none."""
     try:
         return pq.read_metadata(source), ""
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, MemoryError, TypeError, ValueError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise  # of the storage
         return None, str(error)

@@ -13,8 +13,9 @@ rollback missed it). They do if its writer is older than the timeline, as such w
 completed, or if its commit just doesn't name it: then a repair would change rows.
 
 What must be there, the view says (``fsview.query.queries``): it is asked for the newest slices with
-all files that are listed or that completed writes name. Of these slices every file must be listed;
-older ones may have been cleaned.
+all files that are listed or that completed writes name. Of these slices every file must be listed.
+Of older ones those base files must be that no clean may have deleted: of the earliest instant that
+cleans have retained, and later.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from fsview.query.sums import NEWEST
 from fsview.snapshot.snapshot import Snapshot
 from strandline.table_services.doctor.finding import Finding
 from strandline.table_services.doctor.picture import Picture
-from timeline.instant import DELTA_COMMIT, LOG_COMPACTION, Instant
+from timeline.instant import CLEAN, DELTA_COMMIT, LOG_COMPACTION, Instant
 from timeline.storage.base import FileInfo
 from timeline.table.partition_metadata import FILE_NAME, path_in
 
@@ -237,18 +238,33 @@ def check_duplicates(partition: Partition) -> Iterator[Finding]:
 
 
 def check_missing(partition: Partition) -> Iterator[Finding]:
-    """Yield files of newest slices and of savepoints that aren't there."""
+    """Yield files of the newest and of retained slices, and of savepoints, that aren't there."""
     missing = partition.missing
     saved = partition.picture.history.saved.get(partition.path, frozenset())
-    lost = sorted(name for name in saved - partition.there if name not in missing)
-    for names, why in (
-        (sorted(missing), "the newest state of the table needs it"),
-        (lost, "a savepoint protects it"),
-    ):
-        for name in names:
-            path = path_in(partition.path, name)
-            what = f"the file isn't there, and {why}"
-            yield Finding("missing-file", what, (path,), missing.get(name, 0), partition.path)
+    reasons = dict.fromkeys(_earlier(partition), "earlier states of the table need it")
+    reasons |= dict.fromkeys(saved - partition.there, "a savepoint protects it")
+    reasons |= dict.fromkeys(missing, "the newest state of the table needs it")
+    for name, why in sorted(reasons.items()):
+        path, size = path_in(partition.path, name), partition.named.get(name, 0)
+        what = f"the file isn't there, and {why}"
+        yield Finding("missing-file", what, (path,), size, partition.path)
+
+
+def _earlier(partition: Partition) -> Iterator[str]:
+    """Yield the base files that aren't there, and that no clean can have deleted."""
+    picture, archived = partition.picture, partition.picture.archive.timeline
+    retained_from = picture.history.retained_from
+    if retained_from is None or archived is None or partition.has_removals:
+        return
+    if not retained_from and CLEAN in archived.actions:
+        return
+    replaced = partition.snapshot.replaced.get(partition.path, {})
+    for name in partition.named.keys() - partition.there:
+        file = parse_data_file(partition.path, name, 0, 0, picture.config.base_extensions)
+        if not isinstance(file, BaseFile) or file.instant < retained_from:
+            continue
+        if file.file_id not in replaced:
+            yield name
 
 
 def check_sizes(partition: Partition) -> Iterator[Finding]:
@@ -322,7 +338,7 @@ def check_replaced(partition: Partition) -> Iterator[Finding]:
         time = replaced.get(file_id)
         if time is not None:
             code, told = "replaced-group", "and the last clean left it"
-            if time >= history.retained_from:
+            if history.retained_from is None or time >= history.retained_from:
                 continue
         elif file_id in archived:
             time, code = archived[file_id], "replaced-group-visible"

@@ -32,7 +32,6 @@ from strandline.commit.markers import instants_with_markers
 from strandline.commit.others_heartbeats import instants_with_heartbeat
 from strandline.server.marker.file import directory_path
 from strandline.server.marker.heartbeat import HEARTBEAT_FOLDER
-from strandline.table_services.clean.policy import last_clean
 from timeline.archive.history_folder import manifest_entries, valid_manifest
 from timeline.clock import parse_instant_time
 from timeline.errors import (
@@ -69,6 +68,7 @@ DAY_MS: Final = 24 * 60 * 60 * 1000
 CAUSE: Final = "doctor"
 """What storage calls are counted under."""
 
+_WITH_CONTENT: Final = WRITE_ACTIONS | {CLEAN, ROLLBACK, RESTORE, SAVEPOINT}
 _PLANNED: Final = (COMPACTION, LOG_COMPACTION, CLUSTERING, CLEAN, ROLLBACK, RESTORE)
 
 
@@ -97,13 +97,14 @@ class History:
         named: Partition → name → greatest size of the files that completed writes report.
         saved: Partition → names of the files that savepoints protect.
         damaged: The instants that can't be read, each with the reason.
-        retained_from: Earliest instant that the last clean retains, ``""`` if it isn't known.
+        retained_from: Latest of the earliest instants that cleans of the timeline retained; ``""``
+            without a clean; ``None`` if one doesn't tell, as by number of versions.
     """
 
     named: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     saved: Mapping[str, frozenset[str]] = field(default_factory=dict)
     damaged: Mapping[Instant, str] = field(default_factory=dict)
-    retained_from: str = ""
+    retained_from: str | None = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,15 +240,14 @@ def _history(meta: TableMetaClient, active: Timeline) -> History:
     named: dict[str, dict[str, int]] = defaultdict(dict)
     saved: dict[str, set[str]] = defaultdict(set)
     damaged: dict[Instant, str] = {}
-    retained_from = ""
-    last = last_clean(active)
+    retained: list[str] = []
     for instant in active:
         try:
             if not instant.is_completed:
                 if instant.action in _PLANNED:
                     meta.read_plan(instant)
                 continue
-            if instant.size_bytes == 0 and instant.action in WRITE_ACTIONS:
+            if instant.size_bytes == 0 and instant.action in _WITH_CONTENT:
                 damaged[instant] = "its file is empty"
                 continue
             metadata = meta.read_files(instant)
@@ -266,10 +266,11 @@ def _history(meta: TableMetaClient, active: Timeline) -> History:
                 saved[partition].update(
                     file.rpartition("/")[2] for file in done.savepoint_data_file
                 )
-        elif isinstance(metadata, CleanMetadata) and instant == last:
-            retained_from = metadata.earliest_commit_to_retain
+        elif isinstance(metadata, CleanMetadata):
+            retained.append(metadata.earliest_commit_to_retain)
+    unknown = "" in retained or any(instant.action == CLEAN for instant in damaged)
     protected = {partition: frozenset(names) for partition, names in saved.items()}
-    return History(named, protected, damaged, retained_from)
+    return History(named, protected, damaged, None if unknown else max(retained, default=""))
 
 
 def _archive(meta: TableMetaClient, listing: Iterable[FileInfo]) -> ArchivePicture:

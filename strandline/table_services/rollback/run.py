@@ -30,11 +30,7 @@ from time import sleep
 from strandline.commit.completion_outcome import rollback_of
 from strandline.commit.conflict import FIRST_LOGS_OF_WRITERS
 from strandline.commit.lock.base import TableLock, Wait
-from strandline.commit.markers import (
-    delete_markers,
-    finish_markers,
-    instants_with_markers,
-)
+from strandline.commit.markers import delete_markers, finish_markers, instants_with_markers
 from strandline.commit.others_heartbeats import (
     HeartbeatSettings,
     delete_heartbeat,

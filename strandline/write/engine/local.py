@@ -21,7 +21,14 @@ from strandline.write.engine.arrow_rows import (
     read_arrow_stream,
     type_name,
 )
-from strandline.write.engine.base import EngineContext, ReportedNumbers, Tally, Task, TaskAttempt
+from strandline.write.engine.base import (
+    EngineContext,
+    ReportedNumbers,
+    Tally,
+    Task,
+    TaskAttempt,
+    traced,
+)
 from strandline.write.engine.local_shuffle import (
     adjacent,
     group_adjacent,
@@ -30,7 +37,6 @@ from strandline.write.engine.local_shuffle import (
     split_groups,
 )
 from strandline.write.engine.task_threads import StageStoppedError, run_in_threads
-from strandline.write.engine.traced_task import traced
 from timeline.errors import ConfigError, InputError, StrandlineError
 from timeline.threads import usable_cores
 

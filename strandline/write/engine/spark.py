@@ -42,6 +42,7 @@ from strandline.write.engine.base import (
     Task,
     TaskAttempt,
     no_engine,
+    traced,
 )
 from strandline.write.engine.failed_task import import_error, lost_worker, own_error
 from strandline.write.engine.packed_rows import (
@@ -70,7 +71,6 @@ from strandline.write.engine.spark_rows import (
     run_moves,
     streams,
 )
-from strandline.write.engine.traced_task import traced
 from strandline.write.engine.workers_python import check_python, choose_python
 from timeline.errors import ConfigError, InputError
 

@@ -38,7 +38,8 @@ from strandline.write.tasks.columns import BUCKET, TASK, assigned_schema, refuse
 from strandline.write.tasks.in_place import AssignInPartTask
 from strandline.write.tasks.placement import AssignTask, Bucket, Placement, marked_file
 from strandline.write.tasks.row_order import PartitionOrderTask
-from strandline.write.tasks.write_task import STATUS_SCHEMA, WriteReport, WriteTask
+from strandline.write.tasks.write_report import STATUS_SCHEMA, WriteReport
+from strandline.write.tasks.write_task import WriteTask
 from timeline.errors import InputError
 from timeline.instant import DELTA_COMMIT
 from timeline.metadata.instant_metadata import WriteStat

@@ -17,7 +17,7 @@ from __future__ import annotations
 import pickle
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import pyarrow as pa
@@ -35,19 +35,16 @@ from strandline.read.logs.temp_file import LogBudget
 from strandline.read.pinned_rows import SliceReader, SliceRules
 from strandline.read.scan_plan import bytes_of
 from strandline.records.file.base_file import stored_rows
-from strandline.records.file.base_file_writer import BaseFileSettings, BaseFileWriter, FileWritten
+from strandline.records.file.base_file_writer import BaseFileSettings, BaseFileWriter
 from strandline.records.merge import MergeCounts, in_file
 from strandline.records.meta_fields import FILE_NAME, with_meta_fields
 from strandline.write.engine.base import Tally, TaskAttempt, call_numbers, calls_since
+from strandline.write.tasks.columns import RowCount
 from strandline.write.tasks.placement import marked_base_file
-from strandline.write.tasks.write_task import (
-    BegunFiles,
-    check_inflight,
-    plain,
-    status_row,
-)
+from strandline.write.tasks.write_report import base_file_stat, file_row
+from strandline.write.tasks.write_task import BegunFiles, check_inflight
 from timeline.meta_client import TableMetaClient
-from timeline.metadata.instant_metadata import NULL_COMMIT, WriteStat
+from timeline.metadata.instant_metadata import WriteStat
 from timeline.storage.base import Storage
 from timeline.table.config import TableConfig
 from timeline.timeline import Timeline
@@ -116,8 +113,7 @@ class CompactTask:
                     self.begun.stop_if_left(self.storage, self.instant)
                     stat, counts = self._compacted(pickle.loads(data), reader, logs, begun)  # noqa: S301 - from our driver
                     self.begun.stop_if_left(self.storage, self.instant, stat.path)
-                    given = [stat.partition_path, 0, 0]
-                    yield status_row({"stat": plain(stat), "counts": plain(counts), "rows": given})
+                    yield file_row(stat, counts, RowCount())
         except Exception:
             if begun and not self.begun.in_driver:
                 delete_if_ended(meta, self.instant, begun)
@@ -159,36 +155,17 @@ class CompactTask:
                     writer.keep_bloom(stored)
             written = writer.close()
         taken_ms = round((time.perf_counter() - started) * 1000)
-        stat = _stat(found, path, written, counts, taken_ms, logs.counts.blocks - blocks)
-        return stat, MergeCounts(counts.inserts, counts.updates, counts.deletes)
-
-
-def _stat(
-    found: FileSlice,
-    path: str,
-    written: FileWritten,
-    counts: LogMergeCounts,
-    taken_ms: int,
-    blocks: int,
-) -> WriteStat:
-    """Return the commit's statistics of one file, as Hudi's compactions record them."""
-    base = found.base_file
-    return WriteStat(
-        file_id=found.file_id,
-        path=path,
-        prev_commit=NULL_COMMIT if base is None else base.instant,
-        prev_base_file=None if base is None else base.name,
-        num_writes=written.rows,
-        num_deletes=counts.deletes,
-        num_update_writes=counts.updates,
-        num_inserts=counts.inserts,
-        total_write_bytes=written.size,
-        partition_path=found.partition,
-        file_size_in_bytes=written.size,
-        total_log_records=counts.records,
-        total_updated_records_compacted=counts.keys,
-        total_log_files=len(found.log_files),
-        total_log_blocks=blocks,
-        total_upsert_time=0 if base is None else taken_ms,
-        total_create_time=taken_ms if base is None else 0,
-    )
+        merged = MergeCounts(counts.inserts, counts.updates, counts.deletes)
+        previous = None if base is None else base.name
+        stat = base_file_stat(found, previous, path, written, merged, taken_ms)
+        # As Hudi's compactions record them.
+        return (
+            replace(
+                stat,
+                total_log_records=counts.records,
+                total_updated_records_compacted=counts.keys,
+                total_log_files=len(found.log_files),
+                total_log_blocks=logs.counts.blocks - blocks,
+            ),
+            merged,
+        )

@@ -14,7 +14,8 @@ row is newer than the stored one is decided by readers. An attempt never appends
 another one: it creates files of its own, a further one when a file is full. In table version 6 such
 a file has the version after those that the write's view knows, and a token of its own.
 
-The tasks report to the driver by rows with one JSON column (``WriteReport``).
+The tasks report to the driver by rows with one JSON column
+(``strandline.write.tasks.write_report``).
 
 Nested partitions are refused, because readers don't search for partitions below a partition.
 Partition paths have different depths only if a value has a slash that isn't encoded. Of the
@@ -29,25 +30,19 @@ Source: Hudi 1.2.0 ``BaseSparkCommitActionExecutor``, ``HoodieMergeHandle``, ``H
 
 from __future__ import annotations
 
-import json
 import logging
 import time
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 
 from executor_proxy.report import Fallback
 from fsview.load.listing import discover_partitions
-from fsview.model.file_name import parse_base_name
 from strandline.commit.markers import (
-    APPEND,
-    CREATE,
-    MERGE,
     WriteMarkers,
     delete_if_ended,
     marker_name,
@@ -57,7 +52,6 @@ from strandline.records.file.base_file import stored_rows
 from strandline.records.file.base_file_writer import (
     BaseFileSettings,
     BaseFileWriter,
-    FileWritten,
 )
 from strandline.records.file.log_file_writer import LogFileSettings
 from strandline.records.merge import MergeCounts, Merger, MergeRules
@@ -71,12 +65,13 @@ from strandline.write.engine.base import (
     calls_since,
 )
 from strandline.write.engine.task_threads import StageStoppedError
-from strandline.write.tasks.columns import RowCount, by_bucket, by_partition, counted, larger
+from strandline.write.tasks.columns import RowCount, by_bucket, counted, larger
 from strandline.write.tasks.log_rows import LogRows, log_stat
 from strandline.write.tasks.placement import Bucket, marked_file
+from strandline.write.tasks.write_report import base_file_stat, fallbacks_row, file_row
 from timeline.errors import ConcurrentWriteError, CreateUnansweredError, InputError, StrandlineError
 from timeline.meta_client import TableMetaClient
-from timeline.metadata.instant_metadata import NULL_COMMIT, WriteStat
+from timeline.metadata.instant_metadata import WriteStat
 from timeline.storage.base import Storage
 from timeline.table.config import TableConfig
 from timeline.table.partition_metadata import FILE_NAME, path_in, write_partition_metadata
@@ -89,9 +84,6 @@ _HINT: Final = (
 )
 _SHOWN: Final = 400
 """Maximum length of a partition path in a message."""
-
-STATUS: Final = "status"
-STATUS_SCHEMA: Final = pa.schema([(STATUS, pa.string())])
 
 
 @dataclass(slots=True)
@@ -210,7 +202,7 @@ class WriteTask:
         calls = calls_since(self.storage, calls_before)
         self.tally.add(call_numbers(calls))
         if fallbacks:
-            yield status_row({"fallbacks": [[each.cause, each.reason] for each in fallbacks]})
+            yield fallbacks_row(fallbacks)
 
     def _written(
         self, rows: Iterator[pa.RecordBatch], begun: list[str], fallbacks: list[Fallback]
@@ -258,10 +250,7 @@ class WriteTask:
             for file in files:
                 self.begun.stop_if_left(self.storage, self.rules.instant, file.stat.path)
                 seqno = file.next_seqno
-                given = [bucket.partition, file.given.rows, file.given.keys]
-                counts = plain(file.counts)
-                status = {"stat": plain(file.stat), "counts": counts, "rows": given}
-                yield status_row({**status, "null_elements": sorted(file.null_elements)})
+                yield file_row(file.stat, file.counts, file.given, file.null_elements)
 
     def _announce(
         self, number: int, attempt: TaskAttempt, fallbacks: list[Fallback]
@@ -349,7 +338,7 @@ class WriteTask:
                 counts, seqno = merger.counts, merger.next_seqno
             written = writer.close()
         taken_ms = round((time.perf_counter() - started) * 1000)
-        stat = _stat(bucket, path, written, counts, taken_ms)
+        stat = base_file_stat(bucket, bucket.base_file, path, written, counts, taken_ms)
         return _FileReport(stat, counts, sum(given, RowCount()), seqno, frozenset(null_elements))
 
     def _append(
@@ -457,28 +446,6 @@ def check_inflight(meta: TableMetaClient, instant: str, paths: Sequence[str]) ->
         )
 
 
-def _stat(
-    bucket: Bucket, path: str, written: FileWritten, counts: MergeCounts, taken_ms: int
-) -> WriteStat:
-    """Return the commit's statistics of one file."""
-    previous = parse_base_name(bucket.base_file) if bucket.base_file else None
-    return WriteStat(
-        file_id=bucket.file_id,
-        path=path,
-        prev_commit=NULL_COMMIT if previous is None else previous[1],
-        num_writes=written.rows,
-        num_deletes=counts.deletes,
-        num_update_writes=counts.updates,
-        num_inserts=counts.inserts,
-        total_write_bytes=written.size,
-        partition_path=bucket.partition,
-        file_size_in_bytes=written.size,
-        prev_base_file=bucket.base_file,
-        total_create_time=taken_ms if previous is None else 0,
-        total_upsert_time=0 if previous is None else taken_ms,
-    )
-
-
 def refuse_nested(partitions: Collection[str]) -> None:
     """Check that no partition of a write lies below another partition of it.
 
@@ -529,74 +496,3 @@ def _refusal(below: str, above: str, outcome: str) -> InputError:
         f"partition {inner} lies below partition {outer}, where readers don't find it; {outcome}",
         hint=_HINT,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class WriteReport:
-    """The sum of the write tasks' status rows.
-
-    Attributes:
-        stats: Statistics of each file, in order of paths.
-        counts: Numbers of rows by outcome, over all files.
-        given: Partition → count of the tasks' input rows.
-        fallbacks: Why tasks wrote markers that the timeline service should have written.
-        null_elements: First-written columns in which a list has a null element.
-    """
-
-    stats: tuple[WriteStat, ...] = ()
-    counts: MergeCounts = field(default_factory=MergeCounts)
-    given: Mapping[str, RowCount] = field(default_factory=dict)
-    fallbacks: tuple[Fallback, ...] = ()
-    null_elements: tuple[str, ...] = ()
-
-    @property
-    def paths(self) -> list[str]:
-        """The files' paths below the table's base path."""
-        return [stat.path for stat in self.stats if stat.path]
-
-    def markers(self, instant: str) -> list[str]:
-        """Return the markers of the files of a write, relative to its marker folder."""
-        return [
-            marker_name(stat.path, _marker_kind(stat, instant)) for stat in self.stats if stat.path
-        ]
-
-    @classmethod
-    def read(cls, statuses: pa.Table) -> WriteReport:
-        """Return the sum of status rows."""
-        stats: list[WriteStat] = []
-        totals: Counter[str] = Counter()
-        read: list[tuple[str, RowCount]] = []
-        fallbacks: list[Fallback] = []
-        nulls: set[str] = set()
-        for text in statuses.column(STATUS).to_pylist():
-            status = json.loads(text)
-            if "stat" in status:
-                logs = status["stat"]["log_files"]
-                stat = {**status["stat"], "log_files": None if logs is None else tuple(logs)}
-                stats.append(WriteStat(**stat))
-                partition, rows, keys = status["rows"]
-                read.append((partition, RowCount(rows, keys)))
-            totals.update(status.get("counts", {}))
-            fallbacks += [Fallback(*each) for each in status.get("fallbacks", ())]
-            nulls.update(status.get("null_elements", ()))
-        ordered = sorted(stats, key=lambda stat: stat.path or "")
-        counts = MergeCounts(**totals)
-        given = by_partition(read)
-        return cls(tuple(ordered), counts, given, tuple(fallbacks), tuple(sorted(nulls)))
-
-
-def _marker_kind(stat: WriteStat, instant: str) -> str:
-    if stat.log_files is None:
-        return CREATE if stat.prev_base_file is None else MERGE
-    # A log is named by its predecessor: the write itself, or its slice.
-    return CREATE if stat.prev_commit == instant else APPEND
-
-
-def plain(flat: WriteStat | MergeCounts) -> dict[str, Any]:
-    """Return a flat value's fields as a dict; ``asdict`` would copy them deeply."""
-    return {name: getattr(flat, name) for name in type(flat).__slots__}
-
-
-def status_row(status: Mapping[str, Any]) -> pa.RecordBatch:
-    """Return a status row, which ``WriteReport.read`` reads."""
-    return pa.RecordBatch.from_arrays([pa.array([json.dumps(status)])], schema=STATUS_SCHEMA)

@@ -1,6 +1,7 @@
 """What is said of the time that is left."""
 
 import io
+import re
 
 import pytest
 from rich.console import Console
@@ -34,11 +35,13 @@ def test_what_is_left_follows_the_pace_up_to_now(pace, left):
     ]
 
 
-def test_a_terminal_has_a_bar_and_no_lines():
-    console = Console(file=io.StringIO(), width=120, force_terminal=True)
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_terminal_has_a_bar_and_no_lines(width):
+    console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
     with StepBar.running(console, 10.0, Clock()) as bar:
         bar.begin("one", 5.0)
-        bar.begin("two", 5.0)
+        bar.begin(f"two {'and more ' * 20}", 5.0)
     told = console.file.getvalue()
-    assert "two; about" in told
+    assert re.search(r"━+ *50 %, about \d s left 0:00:0\d two an", told)
     assert " 50%  two" not in told
+    assert max(map(len, re.split(r"[\r\n]", told))) < 2 * width

@@ -23,7 +23,8 @@ def test_help_and_version_import_no_command(option):
         f"try: main([{option!r}])\n"
         "except SystemExit: pass\n"
         "print(sorted(m for m in sys.modules if m.split('.')[0] in"
-        " ('pyarrow', 'numpy', 'fsview', 'timeline', 'flask') or m.startswith('strandline.cli.')))"
+        " ('pyarrow', 'numpy', 'rich', 'fsview', 'timeline', 'flask')"
+        " or m.startswith('strandline.cli.')))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"

@@ -143,6 +143,7 @@ def test_history_has_the_newest_and_those_since(written):
     at = Table(written).history()["requested_at"].to_pylist()[1].isoformat()
     assert shown("--since", at) == [second, third]
     assert shown("--since", at.replace("+00:00", "Z"), "--limit", "1") == [third]
+    assert shown("--since", at.replace("+00:00", "")) == [second, third]  # in the table's zone
     assert shown("--since", first[:14]) == [first, second, third]
 
 
@@ -174,7 +175,7 @@ def test_as_of_is_an_earlier_state(written, verb):
     then = printed(verb, written, "--as-of", first, *form).stdout
     now = printed(verb, written, *form).stdout
     assert printed(verb, written, "--as-of", third, *form).stdout == now
-    assert (then == now) is (verb == "schema" or (verb == "partitions" and then == now))
+    assert verb != "files" or then != now
     assert len(then.splitlines()) == len(now.splitlines())
     early = run(verb, written, "--as-of", "2001-01-01T00:00:00Z")
     assert early.exit_code == 2
@@ -220,7 +221,7 @@ def test_properties_are_shown_in_the_order_of_their_names(written):
         ("inspect", ["instant"], "'instant' is not one of 'instants'"),
         ("inspect", ["pending", "--archived"], "--archived is given with pending"),
         ("inspect", ["pending", "--partition", "eu"], "--partition is given with pending"),
-        ("history", ["--since", "yesterday"], "'yesterday' is no time"),
+        ("history", ["--since", "yesterday"], "since is 'yesterday'"),
         ("history", ["--limt", "1"], "'--limit'"),
         ("files", ["--output", "parquet"], "'parquet' is not one of"),
         ("files", ["--service", "ftp://x"], "ftp://x"),

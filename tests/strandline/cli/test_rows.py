@@ -86,7 +86,7 @@ def test_rows_are_printed_in_each_form(base, expected):
 
 @pytest.mark.property
 def test_other_programs_read_the_csv(base, expected, tmp_path):
-    """Both tell an empty text from null; DuckDB's shell reads the same from /dev/stdin."""
+    """DuckDB from a pipe, too, as its shell does; both tell empty text from null."""
     import duckdb
 
     arguments = ["read", str(base), "--output", "csv"]
@@ -100,6 +100,10 @@ def test_other_programs_read_the_csv(base, expected, tmp_path):
     texts = [(row["id"], row["text"]) for row in found.to_pylist()]
     assert texts == [(row["id"], row["text"]) for row in expected.to_pylist()]
     assert found["date"].to_pylist() == expected["date"].to_pylist()
+    count = "select count(id) from read_csv('/dev/stdin')"
+    piped = f'import duckdb; print(duckdb.execute("{count}").fetchone())'
+    counted = subprocess.run([sys.executable, "-c", piped], input=text, capture_output=True)
+    assert counted.stdout == b"(8,)\n", counted.stderr
     polars = pl.read_csv(io.BytesIO(text), try_parse_dates=True)
     assert polars["text"].to_list() == expected["text"].to_pylist()
     assert polars["at"].dt.replace_time_zone(None).to_list() == [

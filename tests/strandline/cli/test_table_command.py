@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ from strandline.cli.table_command import (
     as_of_option,
     columns_option,
     limit_option,
-    since_option,
     table_command,
 )
 from tests.kit.tables import golden
@@ -55,7 +53,6 @@ def parsed(*arguments: str) -> dict[str, Any]:
     @click.command()
     @table_command
     @as_of_option
-    @since_option
     @limit_option
     @columns_option
     def command(**values: Any) -> None:
@@ -98,19 +95,6 @@ def test_values_of_storage_options_are_json_or_text(home):
     assert dict(source.storage_options) == {k.partition("=")[0]: v for k, v in given.items()}
 
 
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("20260131120000000", "20260131120000000"),
-        ("2026-01-31T12:00:00Z", datetime(2026, 1, 31, 12, tzinfo=timezone.utc)),
-        ("2026-01-31 14:00:00+02:00", datetime(2026, 1, 31, 12, tzinfo=timezone.utc)),
-    ],
-)
-def test_times_are_digits_or_iso(home, text, value):
-    assert parsed("/t", "--since", text)["since"] == value
-    assert parsed("/t", "--as-of", text)["as_of"] == text, "which the table checks"
-
-
 def test_columns_are_separated_by_commas(home):
     got = parsed("/t", "--columns", "a, b,c", "--limit", "3", "--output", "csv")
     assert (got["columns"], got["limit"], got["output"]) == (("a", "b", "c"), 3, "csv")
@@ -121,8 +105,6 @@ def test_columns_are_separated_by_commas(home):
     [
         (["--storage-option", "hidden"], "allowed: KEY=VALUE"),
         (["--storage-option", "a={hidden"], "the value of a begins like JSON, and isn't"),
-        (["--since", "yesterday"], "'yesterday' is no time; allowed: an instant"),
-        (["--since", "2026-01-31T12:00:00"], "has no time zone; add one"),
         (["--columns", ","], "there is no name"),
         (["--columns", "a,b,a"], "'a' is named twice"),
         (["--limit", "-1"], "-1 is not in the range"),

@@ -68,3 +68,17 @@ def test_a_word_that_is_wider_than_the_terminal_stays_whole():
 def test_markup_is_text():
     lines = list(on_terminal(["[b]a[/b]"], [[["[red]x[/red]"], [":smile:"]]], 80))
     assert [line.strip() for line in lines] == ["[b]a[/b]", "[red]x[/red]", ":smile:"]
+
+
+def test_names_of_columns_are_folded_at_their_underscores():
+    columns = ["requested_time", "_n_", "rows_inserted"]
+    rows = [["20260131120000000", "1", "5"]]
+    assert list(on_terminal(columns, [rows], 80)) == [
+        "requested_time     _n_  rows_inserted",
+        "20260131120000000  1    5",
+    ]
+    assert list(on_terminal(columns, [rows], 33)) == [
+        "requested_         _   rows_",
+        "time               n_  inserted",
+        "20260131120000000  1   5",
+    ]

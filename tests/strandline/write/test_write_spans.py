@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from strandline.table_api.table import Table
+from strandline.write.engine.base import TracedTask, traced
 from strandline.write.engine.local import LocalEngine
-from strandline.write.engine.traced_task import TracedTask, traced
 from tests.kit.concurrency.manual_clock import LaterClock
 from tests.kit.servers.span_collector import collecting
 from tests.kit.spans import recording

@@ -12,6 +12,7 @@ import pytest
 from tests.conformance.adoption_fault_suite import AdoptionFaultSuite
 from tests.conformance.adoption_suite import AdoptionSuite
 from tests.conformance.big_step_suite import BigStepSuite, opened  # noqa: F401 - a fixture
+from tests.conformance.lost_record_suite import LostRecordSuite
 from tests.conformance.shared_golden_suite import SharedGoldenSuite
 from tests.conformance.shared_machine_suite import SharedMachineSuite
 from tests.conformance.shared_place import NewPlace
@@ -83,6 +84,11 @@ class TestSqliteAdoption(AdoptionSuite):
 
 @pytest.mark.property
 class TestSqliteAdoptionFaults(AdoptionFaultSuite):
+    pass
+
+
+@pytest.mark.property
+class TestSqliteLostRecords(LostRecordSuite):
     pass
 
 

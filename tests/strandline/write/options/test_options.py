@@ -219,13 +219,16 @@ def test_other_unknown_options_are_named_in_one_warning(caplog):
     options = {
         "hoodie.no.such": "1",
         "strandline.nor.this": "2",
+        "strandline.serve.port": "2",
         "spark.sql.shuffle.partitions": "3",
         "path": "/x",
     }
     with caplog.at_level(logging.WARNING):
         parse_options(options)
     (record,) = caplog.records
-    assert record.getMessage() == ("ignored unknown options: hoodie.no.such, strandline.nor.this")
+    assert record.getMessage() == (
+        "ignored unknown options: hoodie.no.such, strandline.nor.this, strandline.serve.port"
+    )
 
 
 def test_a_metadata_table_is_refused_with_what_happens_instead():

@@ -18,7 +18,7 @@ from strandline.table_services.compact.planner import CompactionPlanner
 from strandline.table_services.compact.policy import CompactionSettings
 from strandline.write.engine.local import LocalEngine
 from strandline.write.tasks.compact_task import CompactTask, parts_of
-from strandline.write.tasks.write_task import STATUS_SCHEMA, WriteReport
+from strandline.write.tasks.write_report import STATUS_SCHEMA, WriteReport
 from tests.kit.short_runs import quick_runs
 from tests.kit.tables import reader
 from tests.strandline.write.tables import SCHEMA, client, row, table
