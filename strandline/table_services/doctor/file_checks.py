@@ -240,14 +240,30 @@ def check_duplicates(partition: Partition) -> Iterator[Finding]:
 def check_missing(partition: Partition) -> Iterator[Finding]:
     """Yield files of the newest and of retained slices, and of savepoints, that aren't there."""
     missing = partition.missing
-    saved = partition.picture.history.saved.get(partition.path, frozenset())
     reasons = dict.fromkeys(_earlier(partition), "earlier states of the table need it")
-    reasons |= dict.fromkeys(saved - partition.there, "a savepoint protects it")
+    reasons |= dict.fromkeys(_saved(partition), "a savepoint protects it")
     reasons |= dict.fromkeys(missing, "the newest state of the table needs it")
     for name, why in sorted(reasons.items()):
         path, size = path_in(partition.path, name), partition.named.get(name, 0)
         what = f"the file isn't there, and {why}"
         yield Finding("missing-file", what, (path,), size, partition.path)
+
+
+def _saved(partition: Partition) -> Iterator[str]:
+    """Yield files that savepoints protect and that aren't there.
+
+    A savepoint names all logs of a slice, also of later writes, which may have been undone since.
+    """
+    if partition.has_removals:
+        return  # a clean that was planned before the savepoint
+    extensions = partition.picture.config.base_extensions
+    for name in partition.picture.history.saved.get(partition.path, frozenset()) - partition.there:
+        file = parse_data_file(partition.path, name, 0, 0, extensions)
+        if file is None:
+            continue
+        completed = partition.snapshot.completion.is_completed(file.instant)
+        if name in partition.named or (partition.tells_writer(file) and completed):
+            yield name
 
 
 def _earlier(partition: Partition) -> Iterator[str]:

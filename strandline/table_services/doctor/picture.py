@@ -69,6 +69,7 @@ CAUSE: Final = "doctor"
 """What storage calls are counted under."""
 
 _WITH_CONTENT: Final = WRITE_ACTIONS | {CLEAN, ROLLBACK, RESTORE, SAVEPOINT}
+"""Actions whose completed files say what happened to data files; they are never empty."""
 _PLANNED: Final = (COMPACTION, LOG_COMPACTION, CLUSTERING, CLEAN, ROLLBACK, RESTORE)
 
 
@@ -247,7 +248,9 @@ def _history(meta: TableMetaClient, active: Timeline) -> History:
                 if instant.action in _PLANNED:
                     meta.read_plan(instant)
                 continue
-            if instant.size_bytes == 0 and instant.action in _WITH_CONTENT:
+            if instant.action not in _WITH_CONTENT:
+                continue
+            if instant.size_bytes == 0:
                 damaged[instant] = "its file is empty"
                 continue
             metadata = meta.read_files(instant)

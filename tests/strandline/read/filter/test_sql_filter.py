@@ -191,6 +191,9 @@ def test_texts_mean_the_same_as_triples(subtests):
         ("n = 1 or t = 'b'", [[("n", "=", 1)], [("t", "=", "b")]]),
         ("N > 1".lower(), [("n", ">", 1)]),
         ("n in (1, 3)", [("n", "in", [1, 3])]),
+        ("n = 1 or n > 1 and t = 'b'", [[("n", "=", 1)], [("n", ">", 1), ("t", "=", "b")]]),
+        ("not n = 1 and date < 4", [("n", "!=", 1), ("date", "<", 4)]),
+        ("n between 1 and 2 and t = 'b'", [("n", ">=", 1), ("n", "<=", 2), ("t", "=", "b")]),
         ("2 < n", [("n", ">", 2)]),
         ("n >= - -2", [("n", ">=", 2)]),
         ("n > 1.5e0", [("n", ">", 1.5)]),
@@ -308,13 +311,13 @@ REFUSED = [
     ("n = 1e99999", "allowed: whole numbers"),
     ("n = " + "9" * 9999, "allowed: whole numbers"),
     ("n" + ".n" * 99 + " = 1", "column 'n' is int32 and has no field"),
-    ("n" + ".n" * 9_999 + " = 1", "nested too deeply"),
+    ("n" + ".n" * 999 + " = 1", "nested too deeply"),
     ("(" * 25 + "n = 1" + ")" * 25, "more than 24 levels of parentheses and 'not' at character 25"),
     ("not " * 25 + "b", "more than 24 levels"),
     ("n = " + "- " * 25 + "1", "more than 24 levels"),
-    ("(" * 20_000, "more than 24 levels"),
-    ("[" * 20_000, r"'\[' at character 1 isn't supported"),
-    ("case when " * 5_000, "nested too deeply"),
+    ("(" * 2_000, "more than 24 levels"),
+    ("[" * 2_000, r"'\[' at character 1 isn't supported"),
+    ("case when " * 500, "nested too deeply"),
     ("a" * 1_000_000, "a text of 1000000 characters; allowed: up to 65536"),
 ]
 
@@ -425,7 +428,7 @@ def test_the_longest_and_the_deepest_text():
     values = ", ".join(map(str, range(10_000, 20_000)))[: LONGEST - 20].rpartition(",")[0]
     rows = pa.table({"n": [9_999, 10_000, None]})
     assert RowFilter.of(f"n not in ({values})", rows.schema).keep(rows).num_rows == 1
-    either = " or ".join(f"n = {n}" for n in range(10_000, 14_000))
+    either = " or ".join(f"n = {n}" for n in range(10_000, 11_000))
     assert RowFilter.of(either, rows.schema).keep(rows).num_rows == 1
     deep = "(not " * (MOST_LEVELS // 2) + "n = 10000" + ")" * (MOST_LEVELS // 2)
     assert RowFilter.of(deep, rows.schema).keep(rows).num_rows == 1
