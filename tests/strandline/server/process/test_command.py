@@ -138,7 +138,10 @@ def test_a_refusal_fits_a_line_of_a_terminal_whatever_was_given(subtests: pytest
 
 @pytest.mark.parametrize(
     ("words", "said"),
-    [(["serv"], "Error: No such command 'serv'."), (["--prot", "serve"], "Error: No such option")],
+    [
+        (["serv"], "Error: No such command 'serv'; the nearest is 'serve'"),
+        (["--prot", "serve"], "Error: No such option"),
+    ],
 )
 def test_words_before_the_verb_are_refused_in_one_line(words: list[str], said: str) -> None:
     result = CliRunner().invoke(main, words, prog_name="strandline")
