@@ -26,10 +26,12 @@ def title(report: StoreReport) -> str:
 
 def asked(report: StoreReport) -> str:
     """Return who asked, and where."""
+    days = len(report.days)
+    when = "the day's" if days == 1 else f"each of {days} days'"
     return (
         f"Asked by each of {len(report.loading.job.tasks)} fresh Python workers of a Spark job, on "
-        f"an S3 server at {report.delay_ms:g} ms a request, after each of {len(report.days)} days' "
-        "commits; median (least-most) over the days"
+        f"an S3 server at {report.delay_ms:g} ms a request, after {when} commits; median "
+        "(least-most) over the days"
     )
 
 
