@@ -138,6 +138,7 @@ def test_a_path_that_becomes_a_partition_while_many_are_looked_for_has_its_files
 def test_what_a_load_did_not_find_says_nothing_of_a_later_snapshot() -> None:
     """Another thread syncs the view between the load's end and what the load leaves behind."""
     table = small_table()
+    archived(table)  # so that nothing is read from commits
     shared = LocalView.newest(TableView(table.storage))
     made, *others = invented(0, MOST_MISSING + 2)
     names = ["a", *others, made]

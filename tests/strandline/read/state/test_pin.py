@@ -256,5 +256,3 @@ def test_a_table_is_read_as_of_an_iso_time(tmp_path):
     day = (second + timedelta(days=1)).date().isoformat()
     assert Table(tmp_path).scan(as_of=day).count() == 3
     assert Table(tmp_path).incremental(second.isoformat()).next_since is not None
-    history = Table(tmp_path).history(second.isoformat())
-    assert history["requested_time"].to_pylist() == list(times[1:])
