@@ -19,7 +19,7 @@ import pytest
 
 from executor_proxy.http import HttpSession
 from executor_proxy.seat_ring import Layout
-from strandline.cli.serve import Reload
+from strandline.cli.serve import HangUp, Reload
 from strandline.server.http.limits import LEAST_CONNECTIONS, RESERVED_FILES
 from strandline.server.http.server import ServiceServer
 from strandline.server.http.server_options import ServerOptions
@@ -36,6 +36,8 @@ from tests.kit.tables import golden
 from tests.strandline.server.process.test_command import LAST_INSTANT, Serving
 
 STATUS = "/v1/strandline/status"
+RELOADED: Final = re.compile(r"\d{4}-\S+ \S+ INFO strandline\.cli\.serve: SIGHUP: (.*)\n?")
+"""A line of the log, with time, level and logger."""
 
 
 class Place:
@@ -57,8 +59,20 @@ class Place:
         self.config.write_text("\n".join(lines))
 
 
-RELOADED: Final = re.compile(r"\d{4}-\S+ \S+ INFO strandline\.cli\.serve: SIGHUP: (.*)\n?")
-"""A line of the log, with time, level and logger."""
+def test_a_signal_before_the_service_answers_reloads_as_soon_as_it_does() -> None:
+    hang_up, reloads = HangUp(), []
+    for _ in range(2):
+        hang_up.heard(signal.SIGHUP, None)
+    hang_up.leads_to(lambda: reloads.append("one"))
+    assert reloads == ["one"]
+    hang_up.heard(signal.SIGHUP, None)
+    assert reloads == ["one", "one"]
+
+
+def test_without_a_signal_nothing_is_reloaded() -> None:
+    reloads: list[str] = []
+    HangUp().leads_to(lambda: reloads.append("one"))
+    assert reloads == []
 
 
 def reloaded(serving: Serving) -> tuple[str, list[str]]:
