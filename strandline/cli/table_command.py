@@ -110,7 +110,7 @@ class TableSource:
             if below:
                 return f"tables below it: {', '.join(below)}"
         parent, _, name = absolute(self.path).rstrip("/").rpartition("/")
-        if not parent.strip("/"):
+        if not parent.strip("/") or parent.endswith(":/"):  # a bucket has no folder above it
             return ""
         with suppress(StrandlineError):
             beside = open_storage(parent, self.storage_options).list("")
@@ -169,7 +169,8 @@ def source_of(
         argument: A path, a URL or a name. A folder with a name's text is ``./NAME``.
         storage_options: Options of the command line, which go before the file's.
         service: As of ``TableSource``, or ``None`` for the file's.
-        token_file: File with the service's token, or ``None`` for the file's.
+        token_file: File with the service's token, or ``None`` for the file's, if its service is
+            asked.
 
     Raises:
         ConfigError: The file of tables, or the token's, can't be used; or there is a token without
@@ -182,7 +183,9 @@ def source_of(
         if (named := tables.get(argument)) is not None:
             own = {**named.storage_options, **storage_options}
             path = os.path.expanduser(named.path)
-            token = token_file or named.token_file
+            # Another service than the file's doesn't get the token of that one.
+            kept = named.token_file if service in (None, named.service) else None
+            token = token_file or kept
             return TableSource(path, own, *_served(service or named.service, token))
         near = nearest(argument, tables)
         more = f"; the nearest is {near!r}" if near else ""
