@@ -18,6 +18,7 @@ import inspect
 import json
 import os
 import re
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -106,7 +107,8 @@ class TableSource:
         """Return which tables are below the path, or that it isn't there, and what is near."""
         with suppress(StrandlineError):
             storage = open_storage(self.path, self.storage_options)
-            below = list(islice(tables_below(storage, 1), _SHOWN))
+            found = (path for path, problem in tables_below(storage, 1) if problem is None)
+            below = list(islice(found, _SHOWN))
             if below:
                 return f"tables below it: {', '.join(below)}"
         parent, _, name = absolute(self.path).rstrip("/").rpartition("/")
@@ -230,6 +232,13 @@ def _storage_options(
     return found
 
 
+def _output(_: click.Context, __: click.Parameter, value: str) -> str:
+    """Refuse what can't be printed, before the command does anything."""
+    if value == "arrow" and sys.stdout.isatty():
+        raise ConfigError("--output is arrow, which is binary; allowed: into a pipe or a file")
+    return value
+
+
 def _columns(_: click.Context, param: click.Parameter, value: str | None) -> tuple[str, ...] | None:
     """Parse names that are separated by commas."""
     if value is None:
@@ -247,6 +256,7 @@ _OUTPUT: Final = click.option(
     type=click.Choice(FORMATS),
     default="table",
     show_default=True,
+    callback=_output,
     help="Columns for people (on a terminal that is too narrow, a line for each value), one"
     " JSON object, a JSON object a line, CSV, or an Arrow IPC stream.",
 )

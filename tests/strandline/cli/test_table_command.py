@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from strandline.cli.table_command import (
     table_command,
 )
 from tests.kit.tables import golden
-from timeline.errors import TableNotFoundError
+from timeline.errors import ConfigError, TableNotFoundError
 
 NAMES = """
 [trips]
@@ -123,6 +125,20 @@ def test_bad_values_are_refused_and_secrets_not_shown(home, arguments, match):
         parsed("/t", *arguments)
     assert match in raised.value.format_message()
     assert "hidden" not in raised.value.format_message()
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_arrow_on_a_terminal_is_refused_before_the_command_runs(home):
+    with (
+        redirect_stdout(Terminal()),
+        pytest.raises(ConfigError, match="--output is arrow, which is binary"),
+    ):
+        parsed("/t", "--output", "arrow")
+    assert parsed("/t", "--output", "arrow")["output"] == "arrow"
 
 
 def run(*arguments: object) -> Result:
