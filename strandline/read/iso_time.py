@@ -9,8 +9,8 @@ from typing import Final
 
 _FORM: Final = re.compile(
     r"(?P<date>[0-9]{4}-[0-9]{2}-[0-9]{2})"
-    r"(?:[T ](?P<time>[0-9]{2}:[0-9]{2})"
-    r"(?::(?P<second>[0-9]{2})(?:[.,](?P<fraction>[0-9]{1,9}))?)?"
+    r"(?:[T ](?P<time>[0-9]{2}:[0-9]{2}(?P<seconds>:[0-9]{2})?)"
+    r"(?(seconds)(?:[.,](?P<fraction>[0-9]{1,9}))?)"
     r" ?(?P<zone>Z|[+-][0-9]{2}(?::?[0-9]{2})?)?)?"
 )
 _EPOCH: Final = datetime(1970, 1, 1)
@@ -48,8 +48,8 @@ class IsoTime:
         found = _FORM.fullmatch(text)
         if found is None:
             return None
-        date, time, second, fraction, zone = found.groups()
-        wall = datetime.fromisoformat(f"{date}T{time or '00:00'}:{second or '00'}")
+        date, time, fraction, zone = found.group("date", "time", "fraction", "zone")
+        wall = datetime.fromisoformat(f"{date}T{time or '00:00'}")
         nanos = int((fraction or "").ljust(9, "0"))
         return cls(_nanos(wall - _EPOCH - _offset(zone)) + nanos, zone is not None, time is None)
 
