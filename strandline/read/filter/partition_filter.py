@@ -182,9 +182,7 @@ def _paths_of_values(
         if found is None or any(value.as_py() in WITHOUT_VALUE for value in found):
             return None
         choices.append([text for value in found for text in _texts(value)])
-    # A path with slashes has no one date without the extractor, so its rows have the stored one.
-    is_date = len(fields) == 1 and pa.types.is_date32(schema.field(fields[0]).type)
-    forms = (False, True) if is_date or config.may_slash_dates else (False,)
+    forms = (False, True) if _may_have_slashes(schema, config) else (False,)
     if prod(map(len, choices)) * len(forms) > MOST_FIXED:
         return None
     rows = list(product(*choices))
@@ -207,6 +205,18 @@ def _paths_of_values(
             return None
         paths += made.to_pylist()
     return paths
+
+
+def _may_have_slashes(schema: pa.Schema, config: TableConfig) -> bool:
+    """Return whether rows whose value has ``-`` may have a path with ``/``.
+
+    Where the properties don't say so, such a path determines neither a date nor a text that would
+    be encoded: its rows have the stored value.
+    """
+    if len(config.partition_fields) != 1:
+        return False
+    is_date = pa.types.is_date32(schema.field(config.partition_fields[0]).type)
+    return is_date or config.url_encode_partitioning or config.may_slash_dates
 
 
 def _texts(value: pa.Scalar) -> Iterator[str]:

@@ -205,15 +205,16 @@ class PathRules:
     def is_open(self, name: str, text: str) -> bool:
         """Return whether the segments after one may belong to the same value.
 
+        The one column may have slashes for ``-`` though no property says so.
+
         Args:
             name: The partition column.
             text: The text of its value in the segment.
         """
         kind = self.told[name]
         if pa.types.is_string(kind):
-            return not self.url_encodes or self.slashes
-        # The year of a date, which can't be distinguished from a number of days. Nor need the
-        # properties say that the one column's dates have slashes.
+            return not self.url_encodes or len(self.fields) == 1
+        # The year of a date, which can't be distinguished from a number of days.
         may_slash = self.slashes or (len(self.fields) == 1 and len(text) == _YEAR_DIGITS)
         return pa.types.is_date32(kind) and text.isdigit() and may_slash
 

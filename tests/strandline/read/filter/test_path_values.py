@@ -209,17 +209,21 @@ def test_dates_with_slashes_in_their_paths_are_found(slashed):
     assert every_way(slashed.scan(["id", "day"])) == [[first, second, third]] * 8
 
 
-def test_stored_dates_are_found_where_nothing_says_that_paths_have_slashes(tmp_path):
-    """As a writer leaves it that stores neither the option nor the extractor."""
-    days = [datetime.date(2024, 3, 1), datetime.date(2024, 3, 2)]
-    with WriteClient(LocalEngine(), tmp_path, options()) as client:
+@pytest.mark.parametrize("is_date", [False, True], ids=["encoded-text", "date"])
+def test_dates_are_found_where_nothing_says_that_paths_have_slashes(tmp_path, is_date):
+    """As a writer leaves them that stores neither the option nor the extractor."""
+    days = ["2024-03-01", "2024-03-02"]
+    if is_date:
+        days = list(map(datetime.date.fromisoformat, days))
+    given = options(**{ENCODED: not is_date})
+    with WriteClient(LocalEngine(), tmp_path, given) as client:
         client.insert(pa.table({"id": ["1", "2"], "day": days, "ts": [1] * 2}))
     (tmp_path / "2024" / "03").mkdir(parents=True)
     (tmp_path / "2024-03-01").rename(tmp_path / "2024/03/01")
     table = Table(tmp_path)
     rows = table.scan(["id", "day"]).to_arrow()
     assert sorted(rows["day"].to_pylist()) == days
-    for condition in (days[0] == DAY, DAY.isin(days), days[0] <= DAY, days[1] > DAY):
+    for condition in (days[0] == DAY, DAY.isin(days), (days[0] <= DAY) & (days[1] > DAY)):
         assert table.scan(["id", "day"], filter=condition).to_arrow() == rows.filter(condition)
 
 
