@@ -313,7 +313,7 @@ REFUSED = [
     ("n = 1e99999", "allowed: whole numbers"),
     ("n = 1e", "'1e' at character 5 is no number; allowed: such as 1, -2.5, 1e3"),
     ("n = -1e9999999999999999999", "at character 6 is no number"),
-    ("if = 1", "'=' at character 4 is unexpected"),
+    ("if = 1", "isn't an SQL condition: '1' at character 6 is unexpected"),
     ("n = " + "9" * 9999, "allowed: whole numbers"),
     ("n" + ".n" * 99 + " = 1", "column 'n' is int32 and has no field"),
     ("n" + ".n" * 999 + " = 1", "nested too deeply"),
