@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import click
@@ -10,7 +11,8 @@ from click.testing import CliRunner
 
 from strandline import Table
 from strandline.__main__ import main
-from strandline.cli.completion import SHELLS, complete_partition
+from strandline.cli.completion import SHELLS, _completed, complete_partition
+from tests.kit.concurrency.patience import PATIENCE_S
 from tests.strandline.write.tables import client, row, table
 
 
@@ -21,6 +23,11 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
         c.upsert(table(row("a", "eu", ts=0), row("b", "us", ts=0)))
         c.upsert(table(row("a", "eu", ts=1)))
     return base
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("strandline.cli.completion.BUDGET_S", PATIENCE_S)
 
 
 def completed(monkeypatch: pytest.MonkeyPatch, *words: object) -> list[str]:
@@ -66,3 +73,14 @@ def test_what_goes_wrong_completes_nothing(tmp_path, monkeypatch):
     context = click.Context(click.Command("files"))
     context.params = {"table": None}
     assert complete_partition(context, click.Option(["--partition"]), "") == []
+
+
+def test_a_shell_waits_no_longer_than_the_budget(base, monkeypatch):
+    monkeypatch.setattr("strandline.cli.completion.BUDGET_S", 0.01)
+    go = threading.Event()
+    context = click.Context(click.Command("files"))
+    context.params = {"table": str(base)}
+    try:
+        assert _completed(context, lambda _: ["eu"] * go.wait(PATIENCE_S), "") == []
+    finally:
+        go.set()
