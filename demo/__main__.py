@@ -23,6 +23,7 @@ from typing import Final
 
 from rich.console import Console
 
+from benchmarks.object_store.delay import ServerFailedError
 from demo import local_run
 from demo.feed import DAYS, FeedError
 from demo.object_store import files as store_files
@@ -47,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with _folder(args.path) as folder:
             failures = (_on_disk if args.storage == LOCAL else _on_store)(console, folder, args)
-    except (FeedError, JobFailedError, NoJavaError) as failure:
+    except (FeedError, JobFailedError, NoJavaError, ServerFailedError) as failure:
         console.print(f"FAILED  {failure}", style="bold red", markup=False, highlight=False)
         return 1
     except KeyboardInterrupt:
@@ -87,7 +88,7 @@ def _folder(path: Path | None) -> Iterator[Path]:
             yield Path(folder)
         return
     path.mkdir(parents=True, exist_ok=True)
-    yield path
+    yield path.resolve()
 
 
 def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -22,6 +22,8 @@ from click.testing import CliRunner
 
 import executor_proxy
 import strandline
+from executor_proxy import connect
+from executor_proxy.failover import Patience
 from strandline import TimelineService
 from strandline.__main__ import main
 from strandline.fleet.roster import Roster
@@ -31,6 +33,8 @@ from strandline.settings.setting import Setting, SettingScope, declared
 from strandline.settings.sources import variable
 from tests.kit import document_page, notebook, python_reference, reference, site
 from tests.kit.concurrency.manual_clock import ManualClock
+from tests.kit.concurrency.patience import PATIENCE_S
+from tests.kit.debian import program
 from tests.kit.servers.free_port import free_port
 from tests.kit.servers.s3_server import S3Endpoint
 from timeline import errors
@@ -316,6 +320,7 @@ def first_table(
     tmp_path_factory: pytest.TempPathFactory, s3: S3Endpoint
 ) -> tuple[Path, dict[str, Any]]:
     """A folder in place of `/tmp` with the first tutorial's table, and its Python names."""
+    program("curl", "curl", "ca-certificates")
     s3.storage_at("s3://lake")._fs.call_s3("create_bucket", Bucket="lake")
     folder = tmp_path_factory.mktemp("pages")
     written = FIRST.read_text("utf-8").partition("\n## Read\n")[0]
@@ -329,19 +334,40 @@ def first_table(
 @pytest.mark.property
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_the_code_of_a_page_runs(
-    page: Path, first_table: tuple[Path, dict[str, Any]], s3: S3Endpoint
+    page: Path,
+    first_table: tuple[Path, dict[str, Any]],
+    s3: S3Endpoint,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """All but the first tutorial's begins with the table that it has written."""
     folder, names = first_table
+    # A service that is slow on a busy machine is waited for.
+    assert connect.__kwdefaults__ is not None
+    monkeypatch.setitem(connect.__kwdefaults__, "patience", Patience(first_s=PATIENCE_S))
     places = {"/tmp/": f"{folder}/", "http://localhost:9000": s3.endpoint}
     places |= {port: str(free_port()) for port in PORTS}
-    shutil.rmtree(folder / "lake")
+    shutil.rmtree(folder / "lake", ignore_errors=True)
     if page == FIRST:
         names = {}
     else:
         shutil.copytree(folder / "kept", folder / "lake")
     found = document_page.blocks(page.read_text("utf-8"), places)
     document_page.run(found, names, str(page.relative_to(ROOT)))
+
+
+def test_a_port_of_a_page_may_be_one_of_this_run() -> None:
+    (block,) = document_page.blocks("```sh\n1 2\n```\n", {"1": "2", "2": "3"})
+    assert block.code == "2 3\n"
+
+
+def test_what_a_page_leaves_running_has_ended_with_it(tmp_path: Path) -> None:
+    code = """```sh
+(trap 'touch /tmp/ended; exit' TERM; touch /tmp/begun; while :; do sleep 60 || :; done) &
+until test -e /tmp/begun; do :; done
+```
+"""
+    document_page.run(document_page.blocks(code, {"/tmp/": f"{tmp_path}/"}))
+    assert (tmp_path / "ended").exists()
 
 
 def test_the_notebook_is_the_first_tutorial() -> None:
@@ -359,6 +385,16 @@ def test_the_notebooks_cells_run(tmp_path: Path) -> None:
         assert cell["outputs"] == []
         source = cell["source"].replace("/tmp/", f"{tmp_path}/")
         exec(compile(source, cell["id"], "exec"), names)
+
+
+@pytest.mark.property
+def test_the_site_is_built_anew_each_time(tmp_path: Path) -> None:
+    """Sphinx doesn't warn again of pages that haven't changed."""
+    left = tmp_path / "site" / "left.html"
+    left.parent.mkdir()
+    left.touch()
+    assert site._sphinx("no-builder", left.parent) > 0
+    assert not left.exists()
 
 
 def test_what_a_page_of_the_site_loads_from_other_hosts_is_found() -> None:

@@ -12,23 +12,29 @@ import pytest
 
 from tests.kit.concurrency.interruptible import interruptible
 
-ASK = "import signal; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
+ASK = """
+import signal
+print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)
+print(signal.getsignal(signal.SIGHUP) == signal.SIG_DFL)
+"""
 
 
-def asked() -> str:
-    return subprocess.check_output([sys.executable, "-c", ASK], text=True).strip()
+def asked() -> list[str]:
+    return subprocess.check_output([sys.executable, "-c", ASK], text=True).split()
 
 
 def test_children_are_interruptible_also_where_the_tests_are_not():
     """As in ``nohup tox &``. (#12)"""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    both = (signal.SIGINT, signal.SIGHUP)
+    before = [signal.signal(each, signal.SIG_IGN) for each in both]
     try:
-        assert asked() == "False"
+        assert asked() == ["False", "False"]
         with interruptible():
-            assert asked() == "True"
-        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+            assert asked() == ["True", "True"]
+        assert [signal.getsignal(each) for each in both] == [signal.SIG_IGN] * 2
     finally:
-        signal.signal(signal.SIGINT, before)
+        for each, handler in zip(both, before, strict=True):
+            signal.signal(each, handler)
 
 
 @pytest.mark.property

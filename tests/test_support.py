@@ -51,7 +51,8 @@ def test_each_named_environment_runs_as_often_as_it_says() -> None:
         }
         assert named_here <= often | nightly, cells
         told = {word for word in ("every change", "nightly") if word in how_often}
-        assert expected <= told, cells
+        # Those marked `covering` run on every change, and nightly all.
+        assert told == expected or (expected < told and "`covering`" in how_often), cells
 
 
 def test_pythons_are_those_of_the_classifiers() -> None:

@@ -84,16 +84,32 @@ def delayed(endpoint: str, delay_s: float, log: Path) -> Iterator[Proxy]:
         yield Proxy(own, log)
 
 
+class ServerFailedError(RuntimeError):
+    """A server ended before it said its endpoint; its stderr says why."""
+
+
 @contextmanager
 def running(command: list[str]) -> Iterator[str]:
-    """Run a server that prints its endpoint and ends with its stdin; yield the endpoint."""
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    """Run a server that prints its endpoint and ends with its stdin; yield the endpoint.
+
+    It is in a session of its own: Ctrl+C in a terminal must not end it before its clients.
+
+    Raises:
+        ServerFailedError: It ended at its start.
+    """
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
     assert process.stdin is not None
     assert process.stdout is not None
     try:
         own = process.stdout.readline().strip()
         if not own:
-            raise RuntimeError(f"{' '.join(command)} ended with {process.wait()}")
+            raise ServerFailedError(f"{' '.join(command)} ended with {process.wait()}")
         yield own
     finally:
         process.stdin.close()

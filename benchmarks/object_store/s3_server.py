@@ -19,6 +19,8 @@ from benchmarks.object_store.delay import running
 
 CREDENTIALS: Final = {"key": "test", "secret": "test"}
 """Options of s3fs; moto takes any."""
+_REQUEST: Final = " - - ["
+"""Is between a client's address and the time of its request; other lines tell of errors."""
 
 
 @contextmanager
@@ -35,7 +37,8 @@ def s3_process(log: Path | None = None) -> Iterator[str]:
 
 def answered_s(log: Path) -> list[float]:
     """Return when the answers in a server's log began, on the machine's monotonic clock."""
-    return [float(line.split(" ", 1)[0]) for line in log.read_text("utf-8").splitlines()]
+    lines = log.read_text("utf-8").splitlines()
+    return [float(line.split(" ", 1)[0]) for line in lines if _REQUEST in line]
 
 
 def s3_options(endpoint: str, agent: str = "") -> Mapping[str, Any]:
@@ -80,7 +83,7 @@ class _Monotonic(logging.Formatter):
     """Formats a record after the machine's monotonic time."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return f"{time.monotonic():.6f} {record.getMessage()}"
+        return f"{time.monotonic():.6f} {' '.join(record.getMessage().splitlines())}"
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from demo.feed import Landing
 from demo.job import die_with_parent, emit, platform_text
 from demo.kill import kill_once
 from demo.object_store import lake
-from demo.object_store.record import FORGETS, KEPT, LISTS, TASKS, TITLES, Job
+from demo.object_store.record import FORGETS, KEPT, OWN, TASKS, TITLES, Job
 from demo.object_store.ways import Ways, on_spark, order
 from demo.spark import start_session
 from strandline import WriteClient
@@ -37,7 +37,7 @@ FRESH: Final = {"spark.python.worker.reuse": "false"}
 """Spark's setting by which each task gets a Python worker of its own."""
 
 
-ASK_S: Final = {LISTS: 20.0, FORGETS: 10.0, KEPT: 9.0}
+ASK_S: Final = {OWN: 20.0, FORGETS: 10.0, KEPT: 9.0}
 WRITE_S: Final = 5.0
 """About how many seconds a job of each way, and a write, take on two idle cores."""
 

@@ -23,9 +23,9 @@ from demo.record import BatchRecord, FileLife, GroupProof, LogRecord, Proof
 TASKS: Final = 16
 """Tasks of a job; each is a Python worker of its own."""
 
-LISTS, FORGETS, KEPT = WAYS = ("lists", "forgets", "kept")
+OWN, FORGETS, KEPT = WAYS = ("own", "forgets", "kept")
 TITLES: Final = {
-    LISTS: "each task lists",
+    OWN: "each task builds its own view",
     FORGETS: "a service that forgets the table at each commit",
     KEPT: "the service, kept",
 }
@@ -95,7 +95,7 @@ class Measured:
     Attributes:
         job: The job.
         requests: Its requests.
-        is_disturbed: Whether its service was killed, so that tasks may list.
+        is_disturbed: Whether its service was killed, so that tasks may build views of their own.
     """
 
     job: Job
@@ -124,7 +124,7 @@ class Measured:
         if calls > counted.answered:
             failures.append(f"its tasks made {calls} calls, the server saw {counted.answered}")
         if not self.is_disturbed:
-            if job.way != LISTS and calls:
+            if job.way != OWN and calls:
                 failures.append(f"its tasks made {calls} calls to storage beside the service")
             reasons = sorted({reason for task in job.tasks for reason in task.fallbacks})
             failures += [f"tasks stopped using the service: {reason}" for reason in reasons]

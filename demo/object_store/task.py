@@ -27,9 +27,10 @@ class TaskAnswer:
 
     Attributes:
         pid: Of its Python process.
-        driver_s: Seconds in which it loaded the S3 driver, before it asked; 0 unless it lists.
+        driver_s: Seconds in which it loaded the S3 driver, before it asked; 0 with a service.
         waited_s: Seconds until the answer.
         calls: Storage calls that it counted itself.
+        lists: Those of them that list a folder.
         files: Number of files in the answer.
         digest: SHA-256 of their paths.
         fallbacks: Reason of each view that stopped using the service.
@@ -42,6 +43,7 @@ class TaskAnswer:
     files: int
     digest: str
     fallbacks: tuple[str, ...] = ()
+    lists: int = 0
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> TaskAnswer:
@@ -59,12 +61,14 @@ def ask(where: ViewLocation, partitions: Sequence[str]) -> TaskAnswer:
     with closing(where.open(report)) as view:
         (found,) = view.look_up([LookupQuery("latest_base_files", tuple(partitions))])
     waited_s = time.perf_counter() - loaded
+    calls = report.storage_calls()
     paths = sorted(file.path for files in found for file in files)
     return TaskAnswer(
         pid=os.getpid(),
         driver_s=loaded - begin,
         waited_s=waited_s,
-        calls=sum(report.storage_calls().values()),
+        calls=sum(calls.values()),
+        lists=sum(count for (kind, _), count in calls.items() if kind == "list"),
         files=len(paths),
         digest=hashlib.sha256("\n".join(paths).encode()).hexdigest(),
         fallbacks=tuple(fallback.reason for fallback in report.fallbacks),

@@ -1,6 +1,7 @@
 """The three ways in which a job's tasks ask for files, and the services that answer.
 
-* ``LISTS``: each task lists storage for itself.
+* ``OWN``: each task builds a view of its own, from the table's commits or by listing partitions,
+  whichever takes fewer requests.
 * ``FORGETS``: a service answers that forgets the table at each commit: its view is closed, and made
   anew when it is asked for.
 * ``KEPT``: a service answers that keeps the table, and reads of each commit what is new.

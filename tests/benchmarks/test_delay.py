@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import http.client
+import os
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from logging import ERROR, LogRecord
 from pathlib import Path
 
 import pytest
 
-from benchmarks.object_store.delay import delayed
+from benchmarks.object_store.delay import ServerFailedError, delayed, running
+from benchmarks.object_store.s3_server import _Monotonic, answered_s
 
 pytestmark = pytest.mark.property
 
@@ -82,3 +86,23 @@ def test_requests_pass_unchanged_on_one_connection_and_are_logged(tmp_path: Path
     ]
     assert found[0].agent == "us"
     assert all(each.ended_s - each.started_s >= 0.02 for each in found)
+
+
+def test_a_server_has_a_session_of_its_own_which_a_terminal_does_not_interrupt() -> None:
+    code = "import os, sys; print(os.getsid(0), flush=True); sys.stdin.read()"
+    with running([sys.executable, "-c", code]) as session:
+        assert int(session) != os.getsid(0)
+
+
+def test_a_server_that_ends_at_its_start_is_an_error() -> None:
+    with pytest.raises(ServerFailedError, match="ended with 3"), running(["sh", "-c", "exit 3"]):
+        pass
+
+
+def test_errors_in_the_log_of_the_s3_server_are_no_requests(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    told = ('127.0.0.1 - - [now] "GET / HTTP/1.1" 200 -', "Error on request:\nTraceback\n  File")
+    records = [LogRecord("werkzeug", ERROR, "", 0, text, None, None) for text in told]
+    log.write_text("".join(f"{_Monotonic().format(record)}\n" for record in records))
+    assert len(log.read_text().splitlines()) == 2
+    assert len(answered_s(log)) == 1

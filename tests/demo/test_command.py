@@ -1,8 +1,10 @@
 """The demo's command line: what is refused, and what is chosen."""
 
+from pathlib import Path
+
 import pytest
 
-from demo.__main__ import _arguments
+from demo.__main__ import _arguments, _folder
 from demo.record import ServiceKill
 
 LOCAL = ["--storage", "local"]
@@ -51,3 +53,9 @@ def test_every_outage_that_is_allowed_leaves_a_batch_after_it():
         plan = ServiceKill.within(days, longest)
         assert ServiceKill.parse(str(plan)) == plan
         assert plan.last == days - 1
+
+
+def test_a_relative_path_is_of_the_folder_in_which_the_demo_was_started(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with _folder(Path("kept")) as folder:
+        assert folder == tmp_path / "kept"

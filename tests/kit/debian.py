@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import shutil
 import subprocess
+import tempfile
+from pathlib import Path
 
 
 def install(*packages: str) -> None:
@@ -16,9 +19,15 @@ def install(*packages: str) -> None:
 
 
 def program(name: str, *packages: str) -> str:
-    """Return the path of a program, of the first of these packages; they are installed for it."""
+    """Return the path of a program, of the first of these packages; they are installed for it.
+
+    Of processes that need one at the same time the first installs it.
+    """
     if not shutil.which(name):
-        install(*packages)
+        with Path(tempfile.gettempdir(), "strandline-debian.lock").open("w") as turn:
+            fcntl.flock(turn, fcntl.LOCK_EX)
+            if not shutil.which(name):
+                install(*packages)
     found = shutil.which(name)
     assert found is not None, f"Debian's package {packages[0]} has no {name}"
     return found

@@ -13,6 +13,7 @@ from __future__ import annotations
 import doctest
 import os
 import re
+import select
 import shlex
 import signal
 import subprocess
@@ -27,6 +28,8 @@ from typing import Any, NamedTuple
 from click.testing import CliRunner
 
 from strandline.__main__ import main
+from tests.kit.concurrency.interruptible import interruptible
+from tests.kit.concurrency.patience import PATIENCE_S, PROCESS_S
 
 ROOT = Path(__file__).parents[2]
 _BLOCK = re.compile(r"^```(python|py|sh|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -34,8 +37,6 @@ _NEEDS_BASH = re.compile(r"[|&><$;`]|^(?!strandline (?!serve\b|fleet\b)|#|$)", r
 _COMMAND = f"""#!/bin/sh
 exec {shlex.quote(sys.executable)} -m strandline "$@"
 """
-_LONGEST_S = 60
-"""A page's shell blocks take a few seconds each."""
 
 
 class Block(NamedTuple):
@@ -58,13 +59,14 @@ def blocks(
     """
     found = []
     left_out = False
+    # In one pass, as a port of this run may be another place.
+    anywhere = re.compile("|".join(map(re.escape, places or {})) or "(?!)")
     for match in _BLOCK.finditer(document):
         language, code = match.groups()
         left_out = not on_spark and (language == "py" or (left_out and language == "text"))
         if left_out:
             continue
-        for place, here in (places or {}).items():
-            code = code.replace(place, here)
+        code = anywhere.sub(lambda place: (places or {})[place[0]], code)
         found.append(Block(language, code, document.count("\n", 0, match.start()) + 2))
     return found
 
@@ -123,13 +125,15 @@ def _run_here(code: str) -> str:
 def _group_of_processes() -> Iterator[Callable[[str], str]]:
     """Yield a function that runs bash and returns its stdout; end what it leaves running."""
     groups = []
+    # Whatever bash starts has the pipe's other end, too: it is at its end when all have ended.
+    ended, running = os.pipe()
+    all_ended = select.poll()
+    all_ended.register(ended)
     folder = TemporaryDirectory()
     command = Path(folder.name, "strandline")
     command.write_text(_COMMAND, "utf-8")
     command.chmod(0o700)
     path = f"{folder.name}{os.pathsep}{os.environ['PATH']}"
-    # Whatever started the tests, as `nohup` does: an ignored signal stays so in all commands.
-    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     # A service refuses variables `STRANDLINE_*` that are none of its settings; tests have some.
     kept = {name: value for name, value in os.environ.items() if not name.startswith("STRANDLINE_")}
     environ = {**kept, "PYTHONPATH": str(ROOT), "PATH": path}
@@ -137,16 +141,18 @@ def _group_of_processes() -> Iterator[Callable[[str], str]]:
     def run_in_bash(code: str) -> str:
         with TemporaryFile("w+") as out, TemporaryFile("w+") as err:
             # Files, as what stays in the background would keep a pipe open.
-            started = subprocess.Popen(
-                ["bash", "-euo", "pipefail", "-c", code],
-                stdout=out,
-                stderr=err,
-                env=environ,
-                start_new_session=True,
-            )
+            with interruptible():
+                started = subprocess.Popen(
+                    ["bash", "-euo", "pipefail", "-c", code],
+                    stdout=out,
+                    stderr=err,
+                    env=environ,
+                    pass_fds=[running],
+                    start_new_session=True,
+                )
             groups.append(started.pid)
             try:
-                failed = str(started.wait(_LONGEST_S) or "")
+                failed = str(started.wait(PROCESS_S) or "")
             except subprocess.TimeoutExpired as error:
                 failed = str(error)
             out.seek(0)
@@ -157,10 +163,14 @@ def _group_of_processes() -> Iterator[Callable[[str], str]]:
     try:
         yield run_in_bash
     finally:
-        signal.signal(signal.SIGHUP, before)
-        for group in groups:
-            with suppress(ProcessLookupError):
-                os.killpg(group, signal.SIGTERM)
+        os.close(running)
+        for how in (signal.SIGTERM, signal.SIGKILL):
+            for group in groups:
+                with suppress(ProcessLookupError):
+                    os.killpg(group, how)
+            if all_ended.poll(PATIENCE_S * 1000):
+                break
+        os.close(ended)
         folder.cleanup()
 
 

@@ -7,6 +7,7 @@ page may load anything from another host. ``--external`` also asks for the links
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -67,6 +68,8 @@ def all_loads(site: Path) -> Iterator[str]:
 
 
 def _sphinx(builder: str, folder: Path) -> int:
+    # Of pages that haven't changed since an earlier run Sphinx would not warn again.
+    shutil.rmtree(folder, ignore_errors=True)
     command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-c", "docs"]
     return subprocess.run([*command, "-b", builder, ".", folder], cwd=ROOT, check=False).returncode
 
@@ -77,9 +80,11 @@ def main(arguments: Sequence[str]) -> int:
         print("usage: python -m tests.kit.site [--external]", file=sys.stderr)
         return 2
     failed = _sphinx("html", SITE)
+    SITE.mkdir(parents=True, exist_ok=True)
     (SITE / "index.html").write_text(FRONT, "utf-8")
     loads = list(all_loads(SITE))
-    print(*(f"loaded from another host: {each}" for each in loads), sep="\n", end="")
+    for each in loads:
+        print(f"loaded from another host: {each}")
     if arguments:
         failed |= _sphinx("linkcheck", ROOT / "build" / "linkcheck")
     print(f"{'failed' if failed or loads else 'built'}: {SITE / 'index.html'}")

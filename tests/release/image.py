@@ -98,8 +98,9 @@ class Image:
         )
         for library in Path(sys.base_prefix, "lib").glob("libpython*.so*"):
             shutil.copy(library, self._base / "lib")
-        python = str(self._base / "bin" / "python3")
-        self.run([python, "-m", "ensurepip", "--default-pip"])
+        # With the pip of this environment: Debian's Python has no ensurepip of its own.
+        pip = [sys.executable, "-m", "pip", "--python", str(self._base / "bin" / "python3")]
+        self.run([*pip, "install", "--root-user-action=ignore", "pip"])
 
     def build(self, stage: Stage) -> None:
         """Do what the instructions of a stage say."""

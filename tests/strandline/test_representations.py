@@ -19,6 +19,7 @@ from strandline import LocalEngine, Table, WriteClient
 from strandline.client import RestClient
 from strandline.server.process.timeline_service import TimelineService
 from strandline.write.result import WriteResult
+from tests.kit.concurrency.patience import PATIENCE_S
 from tests.kit.tables.small_table import SmallTable
 from timeline.storage.local import LocalStorage
 
@@ -32,8 +33,9 @@ TOKEN = "a-token-that-nobody-should-see"
 CONNECT = """
 import json, sys
 from executor_proxy import connect
-wrong = json.load(sys.stdin)
-print(json.dumps([repr(connect(*address, token=token)) for *address, token in wrong * 2]))
+from executor_proxy.failover import Patience
+patience, wrong = Patience(first_s=float(sys.argv[1])), json.load(sys.stdin)
+print(json.dumps([repr(connect(*a, token=t, patience=patience)) for *a, t in wrong * 2]))
 """
 
 
@@ -59,7 +61,7 @@ def test_a_wrong_token_root_or_port_is_told_once_on_stderr_and_shown(
             (dead, base, service.token),
         ]
         ran = subprocess.run(
-            [sys.executable, "-c", CONNECT],
+            [sys.executable, "-c", CONNECT, str(PATIENCE_S)],
             input=json.dumps(wrong),
             capture_output=True,
             text=True,

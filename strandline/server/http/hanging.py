@@ -14,7 +14,7 @@ from typing import Any, Final
 logger = logging.getLogger(__name__)
 
 HANGS_S: Final = 10.0
-"""After so many seconds a request or a call to storage counts as one that hangs."""
+"""After so many seconds a request counts as one that hangs."""
 PERIOD_S: Final = 60.0
 """Between two lines about a table."""
 _CLIENTS: Final = 10
@@ -29,7 +29,8 @@ class HangingRequests:
             tables for which that is at least the argument.
         calls: Returns kind and cause → seconds of a table's storage calls under way.
         clients: Returns by table the addresses of the clients that wait for an answer.
-        hangs_s: From how many seconds on a request hangs.
+        hangs_s: From how many seconds on a request hangs. A call takes long from half of that on,
+            as it begins later than the request.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class HangingRequests:
                 "calls": [
                     {"kind": kind, "cause": cause, "seconds": round(took_s, 3)}
                     for (kind, cause), took_s in sorted(self._calls(table).items())
-                    if took_s >= self._hangs_s
+                    if took_s >= self._hangs_s / 2
                 ],
                 "clients": sorted(set(clients.get(table, ())))[:_CLIENTS],
             }

@@ -4,19 +4,28 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from demo.object_store.record import FORGETS, KEPT, LISTS, Job, Passed, StoreReport, counted
+from demo.object_store.record import FORGETS, KEPT, OWN, Job, Passed, StoreReport, counted
 from demo.object_store.task import TaskAnswer
 from demo.record import BatchRecord, FileLife, GroupProof, Proof
 
-REQUESTS = {LISTS: 32, FORGETS: 6, KEPT: 2}
-"""Requests of a job on the first day; each day adds one to those of ``LISTS``."""
+REQUESTS = {OWN: 32, FORGETS: 6, KEPT: 2}
+"""Requests of a job on the first day; each day adds one to those of ``OWN``."""
 
 
 def job(way, day, begin_s, wait_s=0.25, *, fallbacks=(), calls=None):
     """Return a job of 16 tasks."""
-    calls = (2 if way == LISTS else 0) if calls is None else calls
+    calls = (2 if way == OWN else 0) if calls is None else calls
     tasks = tuple(
-        TaskAnswer(1000 * day + n, 0.5 * (way == LISTS), wait_s, calls, 3, f"{day}-{n}", fallbacks)
+        TaskAnswer(
+            1000 * day + n,
+            0.5 * (way == OWN),
+            wait_s,
+            calls,
+            3,
+            f"{day}-{n}",
+            fallbacks,
+            calls // 2,
+        )
         for n in range(16)
     )
     return Job(way, day, begin_s, begin_s + 10, tasks)
@@ -33,9 +42,9 @@ def report(capacity=100.0):
     """Return the report."""
     jobs = []
     for day in (301, 302, 303):
-        for way in (LISTS, FORGETS, KEPT):
+        for way in (OWN, FORGETS, KEPT):
             begin_s = 20.0 * len(jobs)
-            more = day - 301 if way == LISTS else 0
+            more = day - 301 if way == OWN else 0
             jobs.append(measure(job(way, day, begin_s), REQUESTS[way] + more))
     feed = {
         table: tuple(

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from demo.object_store.record import FORGETS, KEPT, LISTS, StoreReport, most_in_a_second
+from demo.object_store.record import FORGETS, KEPT, OWN, StoreReport, most_in_a_second
 from demo.record import GroupProof, Proof
 from tests.demo.object_store.sample import job, measure, report
 
@@ -24,21 +24,22 @@ def test_a_good_report_has_no_failures_and_can_be_read_back():
 
 
 def test_requests_are_those_of_the_servers_log_within_the_job():
-    found = measure(job(LISTS, 301, 100.0), 40)
-    assert (found.requests.answered, found.requests.by_way) == (40, {LISTS: 40})
+    found = measure(job(OWN, 301, 100.0), 40)
+    assert (found.requests.answered, found.requests.by_way) == (40, {OWN: 40})
     assert found.requests.busiest == 8
     assert found.requests.took_s == pytest.approx(0.03)
     assert found.rate == 4
-    assert report().spread(LISTS, lambda each: each.requests.answered).most == 34
+    assert report().spread(OWN, lambda each: each.requests.answered).most == 34
 
 
 @pytest.mark.parametrize(
     ("way", "new", "told"),
     [
         (
-            LISTS,
-            measure(job(LISTS, 302, 0.0), 33, passed=30),
-            "day 302, each task lists: its server's log has 33 requests, its proxy's 30",
+            OWN,
+            measure(job(OWN, 302, 0.0), 33, passed=30),
+            "day 302, each task builds its own view: its server's log has 33 requests, "
+            "its proxy's 30",
         ),
         (
             KEPT,
@@ -51,14 +52,14 @@ def test_requests_are_those_of_the_servers_log_within_the_job():
             "day 302, the service, kept: tasks stopped using the service: it is dead",
         ),
         (
-            LISTS,
-            measure(job(LISTS, 302, 0.0, calls=3), 33),
-            "day 302, each task lists: its tasks made 48 calls, the server saw 33",
+            OWN,
+            measure(job(OWN, 302, 0.0, calls=3), 33),
+            "day 302, each task builds its own view: its tasks made 48 calls, the server saw 33",
         ),
         (
             FORGETS,
-            measure(job(LISTS, 302, 0.0), 6),
-            "day 302, each task lists: its tasks made 32 calls, the server saw 6",
+            measure(job(OWN, 302, 0.0), 6),
+            "day 302, each task builds its own view: its tasks made 32 calls, the server saw 6",
         ),
         (
             KEPT,
@@ -77,7 +78,7 @@ def test_tasks_of_one_worker_and_other_files_are_failures():
     shared = replace(of_day, tasks=(of_day.tasks[0],) * 16)
     assert changed(KEPT, measure(shared, 2)).failures == [
         "day 302, the service, kept: tasks shared a Python worker",
-        "day 302: the service, kept: other files than each task lists",
+        "day 302: the service, kept: other files than each task builds its own view",
     ]
 
 

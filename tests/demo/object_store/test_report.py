@@ -12,7 +12,7 @@ from tests.demo.object_store.sample import report
 from tests.demo.report.resources import Resources
 
 FIGURES = [
-    ("each task lists", ("33 (32-34)", "4.00", "10.0")),
+    ("each task builds its own view", ("33 (32-34)", "4.00", "10.0")),
     ("a service that forgets the table at each commit", ("6", "4.00", "10.0")),
     ("the service, kept", ("2", "4.00", "10.0")),
 ]
@@ -37,12 +37,13 @@ def test_the_terminal_shows_one_screen_with_the_rest_beneath():
     assert len(told.splitlines()) <= 24
     words = " ".join(told.split())
     for part in (
-        "at most 3.4 requests a second over a job (each task lists), and can answer about 100;",
+        "at most 3.4 requests a second over a job (each task builds its own view), and can answer",
         "12.0 s (4.0, 4.0, 4.0), look-ups 0.75 s, with the embedded service, 12.0 s",
-        "process 12): 16 of 16 tasks were answered by it, 0 listed; 25 requests",
+        "process 12): 16 of 16 tasks were answered by it, 0 by views of their own; 25 requests",
         "6 of 6 readings",
         "loaded the table once: 25 requests",
         "spark.python.worker.reuse=false",
+        "here by 1 lists and 1 other calls a task",
     ):
         assert part in words
     assert "FAILED" not in told

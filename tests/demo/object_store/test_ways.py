@@ -7,7 +7,7 @@ import pytest
 from demo.feed import after, arrow, batches
 from demo.object_store.job import write_options
 from demo.object_store.lake import OFF, ON, StoreLake, base_path, loads
-from demo.object_store.record import FORGETS, KEPT, LISTS, WAYS
+from demo.object_store.record import FORGETS, KEPT, OWN, WAYS
 from demo.object_store.server import StoreServer
 from demo.object_store.ways import Ways, order
 from demo.progress import note
@@ -56,15 +56,16 @@ def test_the_ways_are_counted_in_the_servers_log(server, lake, rows):
     loading, *asked, again = server.count(jobs)
     assert [failure for each in (loading, *asked, again) for failure in each.failures] == []
     by_way = {each.job.way: each for each in asked}
-    lists, forgets, kept = (by_way[way].requests.answered for way in (LISTS, FORGETS, KEPT))
-    assert lists > forgets > kept > again.requests.answered == 0
+    own, forgets, kept = (by_way[way].requests.answered for way in (OWN, FORGETS, KEPT))
+    assert own > forgets > kept > again.requests.answered == 0
     for each in asked:
         assert each.requests.by_way == {each.job.way: each.requests.answered}
         assert each.job.answer == asked[0].job.answer
         assert [task.files for task in each.job.tasks] == [len(partitions)] * 2
-    assert all(task.driver_s > 0 for task in by_way[LISTS].job.tasks)
+    assert all(task.driver_s > 0 for task in by_way[OWN].job.tasks)
     # Each call that a task counts is a request.
-    assert sum(task.calls for task in by_way[LISTS].job.tasks) <= lists
+    assert sum(task.calls for task in by_way[OWN].job.tasks) <= own
+    assert all(0 < task.lists < task.calls for task in by_way[OWN].job.tasks)
 
 
 def test_the_copy_is_the_table(lake, rows):
@@ -73,11 +74,14 @@ def test_the_copy_is_the_table(lake, rows):
 
 
 def test_the_capacity_is_a_number_of_requests(server, lake):
+    before = len(server.proxy.requests())
     assert server.capacity(ON, ["flights/dt=2013-01-01"]) > 1
+    # Its delay isn't the server's.
+    assert len(server.proxy.requests()) == before
 
 
 def test_each_way_comes_first_in_turn():
-    assert [order(turn)[0] for turn in range(4)] == [LISTS, FORGETS, KEPT, LISTS]
+    assert [order(turn)[0] for turn in range(4)] == [OWN, FORGETS, KEPT, OWN]
     assert all(sorted(order(turn)) == sorted(WAYS) for turn in range(3))
 
 

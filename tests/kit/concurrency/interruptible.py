@@ -1,4 +1,4 @@
-"""Child processes that react to SIGINT however the tests were started."""
+"""Child processes that react to SIGINT and SIGHUP however the tests were started."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ from contextlib import contextmanager
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Start child processes with the default SIGINT handler; call on the main thread.
+    """Start child processes with the default handlers; call on the main thread.
 
-    A shell starts background jobs (``nohup tox &``) with SIGINT ignored, and children inherit that.
-    A handled signal is reset to the default in a child, an ignored one isn't.
+    A shell starts background jobs (``nohup tox &``) with SIGINT ignored, ``nohup`` ignores SIGHUP,
+    and children inherit both. A handled signal is reset to the default in a child, an ignored one
+    isn't.
     """
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    interrupt = signal.signal(signal.SIGINT, signal.default_int_handler)
+    hang_up = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGHUP, hang_up)
+        signal.signal(signal.SIGINT, interrupt)

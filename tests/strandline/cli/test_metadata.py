@@ -58,7 +58,8 @@ def printed(verb: str, base: object, *arguments: object) -> Result:
 @pytest.mark.property
 @pytest.mark.parametrize("scenario", golden.scenarios())
 def test_verbs_print_what_table_returns_and_change_no_byte(scenario, tmp_path):
-    base = golden.build(scenario, golden.steps(scenario)[-1], tmp_path)
+    root = tmp_path / "root"
+    base = golden.build(scenario, golden.steps(scenario)[-1], root / "t")
     before = contents(base)
     found = Table(base)
     for (verb, *arguments), method in VERBS.items():
@@ -78,7 +79,7 @@ def test_verbs_print_what_table_returns_and_change_no_byte(scenario, tmp_path):
     lines = printed("properties", base, "--output", "jsonl").stdout.splitlines()
     pairs = [json.loads(line) for line in lines]
     assert {each["name"]: each["value"] for each in pairs} == dict(found.properties)
-    listed = json.loads(printed("tables", tmp_path.parent, "--output", "json").stdout)["tables"]
+    listed = json.loads(printed("tables", root, "--output", "json").stdout)["tables"]
     assert [each for each in listed if each["path"] == str(base)] == [
         {
             "path": str(base),

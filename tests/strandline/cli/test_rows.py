@@ -18,6 +18,7 @@ from click.testing import CliRunner, Result
 
 from strandline import LocalEngine, Table, WriteClient
 from strandline.__main__ import main
+from tests.kit.concurrency.patience import PROCESS_S
 
 pytestmark = pytest.mark.property
 
@@ -201,5 +202,5 @@ def test_a_reader_that_goes_away_ends_the_command(tmp_path):
         assert child.stderr is not None
         assert child.stdout.readline().startswith(b'"_hoodie_commit_time"')
         child.stdout.close()
-        assert child.wait(60) == 1
+        assert child.wait(PROCESS_S) == 1
         assert child.stderr.read() == b""

@@ -90,6 +90,15 @@ def test_the_status_has_the_calls_that_take_long_and_some_clients(server: Server
     assert len(fast["clients"]) == 10
 
 
+def test_a_call_that_began_after_its_request_is_named(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.held, server.calls = {"/t": 10.0}, {("list", "sync"): 9.99, ("read", "load"): 4.0}
+    server.hanging.log_due(0.0)
+    (line,) = told(caplog)
+    assert "calls to its storage: list for sync, 10 s; waited" in line
+
+
 def test_threads_know_the_oldest_task_of_each_table() -> None:
     clock = ManualClock(0)
     threads = TableThreads("t", 4, clock=clock)
