@@ -62,7 +62,7 @@ def doctor(
     if apply and not fix:
         raise ConfigError("--apply is given without --fix; allowed: --fix --apply")
     parsed = writer_options(options, apply=apply, own=(), flags="")
-    found = _examined(source, deep=deep)
+    found = () if apply else _examined(source, deep=deep)
     if not fix:
         shown = _for_people(findings_table(found), output, columns, _PEOPLE)
         print_rows(shown, output, name="findings", columns=columns, limit=limit)
@@ -71,16 +71,19 @@ def doctor(
         fixable = [each for each in found if each.fixable]
         shown = _for_people(findings_table(fixable), output, columns, _TO_FIX)
         print_rows(shown, output, name="fixable", columns=columns, limit=limit)
-        click.echo(
-            f"{counted(len(fixable), 'finding')} of {len(found)} would be repaired", err=True
-        )
+        left = Counter(each.code for each in found if not each.fixable)
+        more = "".join(f"; left: {code} ({count})" for code, count in sorted(left.items()))
+        would = f"{counted(len(fixable), 'finding')} of {len(found)} would be repaired"
+        click.echo(f"{would}{more}", err=True)
     else:
         with source.writer(parsed) as client:
             done = client.repair()
         print_rows(repairs_table(done), output, name="repairs", columns=columns, limit=limit)
         repaired = sum(each.done for each in done)
         click.echo(f"{repaired} of {counted(len(done), 'file')} repaired", err=True)
-        found = _examined(source, deep=deep) if fail_on else found
+        found = _examined(source, deep=deep) if fail_on else ()
+        if any(each.failed for each in done):
+            click.get_current_context().exit(1)
     if fail_on and any(each.severity.rank >= Severity(fail_on).rank for each in found):
         click.get_current_context().exit(FAILED)
 
