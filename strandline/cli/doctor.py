@@ -29,7 +29,7 @@ _LEVELS: Final = tuple(severity.value for severity in Severity)
 
 @click.command()
 @table_command
-@click.option("--deep", is_flag=True, help="Open the newest base files, too: their footers.")
+@click.option("--deep", is_flag=True, help="Open the newest base files, too, and the archive.")
 @click.option("--fix", is_flag=True, help="Show what a repair would change.")
 @apply_options("With --fix: repair it, under the table's lock.", "its lock. Repeatable.")
 @click.option(
@@ -54,10 +54,10 @@ def doctor(
     """Show what is wrong with a table, and what to do about it.
 
     TABLE is the base path, a path or a URL, or a name. Nothing is changed without --fix --apply,
-    which deletes orphans that readers don't see, extra files of repeated tasks and forgotten
-    markers, heartbeats and temporary files, and writes missing checksums and partition metadata:
-    nothing of a pending instant, and nothing younger than a day. Other writers of the table need a
-    lock, whose options --option passes.
+    which deletes files of writes that a rollback has undone, extra files of repeated tasks and
+    forgotten markers, heartbeats and temporary files, and writes missing checksums and partition
+    metadata: nothing of a pending instant, and nothing younger than a day. Other writers of the
+    table need a lock, whose options --option passes.
     """
     if apply and not fix:
         raise ConfigError("--apply is given without --fix; allowed: --fix --apply")
