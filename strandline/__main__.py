@@ -54,6 +54,8 @@ _BESIDE: Final = {
     "why": "clean",
 }
 """Name → the module of ``strandline.cli`` that has it, where that has another name."""
+_HELP_SHOWN: Final[Any] = getattr(click.exceptions, "NoArgsIsHelpError", ())
+"""A usage error whose message is the help of a group; click 8.1 has none."""
 
 
 class _Lazy(click.Group):
@@ -124,11 +126,14 @@ class _Lazy(click.Group):
 
 @contextmanager
 def _one_line() -> Iterator[None]:
-    """Reduce usage errors of the block to their message on one line."""
+    """Reduce usage errors of the block to their message on one line without control characters."""
     try:
         yield
+    except _HELP_SHOWN:
+        raise
     except click.UsageError as error:
-        raise click.UsageError(" ".join(error.format_message().split())) from error
+        failure = import_module("strandline.cli.failure")
+        raise click.UsageError(failure.in_a_line(error.format_message())) from error
 
 
 @contextmanager

@@ -10,12 +10,12 @@ import click
 import pyarrow as pa
 
 from strandline.cli.output import counted
-from strandline.cli.rows_output import print_rows
+from strandline.cli.rows_output import checked_columns, print_rows
 from strandline.cli.table_command import TableSource, columns_option, limit_option, table_command
 from strandline.cli.writer_options import apply_options, writer_options
 from strandline.table_services.doctor.examination import examine
 from strandline.table_services.doctor.finding import Finding, Severity, findings_table
-from strandline.table_services.doctor.repair import repairs_table
+from strandline.table_services.doctor.repair import REPAIRS_SCHEMA, repairs_table
 from timeline.clock import SystemClock
 from timeline.errors import ConfigError, TableNotFoundError
 from timeline.storage.open import open_storage
@@ -59,6 +59,8 @@ def doctor(
     metadata: nothing of a pending instant, and nothing younger than a day. Other writers of the
     table need a lock, whose options --option passes.
     """
+    if apply:  # before anything is repaired
+        checked_columns(columns or (), REPAIRS_SCHEMA.names)
     if apply and not fix:
         raise ConfigError("--apply is given without --fix; allowed: --fix --apply")
     parsed = writer_options(options, apply=apply, own=(), flags="")

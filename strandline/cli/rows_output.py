@@ -3,7 +3,8 @@
 Rows are printed batch by batch, so that memory doesn't depend on their number. JSON and CSV are
 UTF-8 whatever the locale is. What JSON has no type for is text: dates and times in ISO 8601,
 decimals, and numbers that aren't finite (``NaN``, ``Infinity``, ``-Infinity``); bytes are base64.
-CSV has lists, structs and maps as JSON.
+CSV has lists, structs and maps as JSON. Values that Python's types can't hold, such as times after
+the year 9999, are Arrow's text; of text that isn't UTF-8 the wrong bytes are replaced.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import base64
 import io
 import math
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,6 +20,7 @@ from datetime import datetime
 from typing import IO, Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 import pyarrow.types as types
 
@@ -25,10 +28,11 @@ from strandline.cli.output import as_json
 from strandline.cli.text_table import as_columns, on_terminal
 from strandline.server.log_format import escaped
 from strandline.settings.setting import nearest
-from timeline.errors import ConfigError, InputError
+from timeline.errors import InputError
 
 _BLOCK: Final = 10_000
 """Rows that are laid out, or made text, at a time."""
+_BLANK_LINE: Final = re.compile(rb"(?m)^(?=\n)")
 _TIMESPEC: Final = {"s": "seconds", "ms": "milliseconds", "us": "microseconds"}
 
 
@@ -55,7 +59,6 @@ def print_rows(
 
     Raises:
         InputError: There is no such column; the message names the nearest.
-        ConfigError: ``arrow`` is sent to a terminal.
     """
     reader = rows.to_reader() if hasattr(rows, "to_reader") else rows
     schema = _selected(reader.schema, columns)
@@ -126,8 +129,6 @@ def _limited(batches: Iterable[pa.RecordBatch], limit: int | None) -> Iterator[p
 
 
 def _print_arrow(batches: Iterable[pa.RecordBatch], schema: pa.Schema, stdout: IO[bytes]) -> None:
-    if sys.stdout.isatty():
-        raise ConfigError("--output is arrow, which is binary; allowed: into a pipe or a file")
     # What is written is taken out after each batch, so errors of stdout are Python's own.
     buffer = io.BytesIO()
     with pa.ipc.new_stream(buffer, schema) as writer:
@@ -152,13 +153,28 @@ def _print_csv(batches: Iterable[pa.RecordBatch], schema: pa.Schema, stdout: IO[
         arrays = [
             column
             if (text := texts[name]) is None
-            else pa.array(map(text, column.to_pylist()), pa.string())
+            else pa.array(map(text, _values(column)), pa.string())
             for name, column in zip(batch.schema.names, batch.columns, strict=True)
         ]
         buffer = io.BytesIO()
         block = pa.RecordBatch.from_arrays(arrays, batch.schema.names)
         pacsv.write_csv(block, buffer, pacsv.WriteOptions(include_header=False))
-        stdout.write(buffer.getvalue())
+        lines = buffer.getvalue()
+        if len(schema) == 1:
+            lines = _without_blank_lines(lines, arrays[0])
+        stdout.write(lines)
+
+
+def _without_blank_lines(lines: bytes, column: pa.Array) -> bytes:
+    """Return the lines of a lone column with nulls as empty texts: readers skip blank lines."""
+    if column.null_count == 0:
+        return lines
+    if not _is_text(column.type):
+        return _BLANK_LINE.sub(b'""', lines)
+    buffer = io.BytesIO()
+    filled = pa.table([pc.fill_null(column, "")], ["filled"])
+    pacsv.write_csv(filled, buffer, pacsv.WriteOptions(include_header=False))
+    return buffer.getvalue()
 
 
 def _csv_line(names: Sequence[str]) -> bytes:
@@ -256,11 +272,56 @@ def _json_rows(
     found = {field.name: _json_form(field.type) for field in schema}
     forms = {name: form for name, form in found.items() if form is not None}
     for batch in batches:
-        rows = batch.to_pylist()
+        rows = _rows(batch)
         for row in rows:
             for name, form in forms.items():
                 row[name] = form(row[name])
         yield rows
+
+
+def _rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    try:
+        found: list[dict[str, Any]] = batch.to_pylist()
+    except (OverflowError, ValueError):
+        columns = [_values(column) for column in batch.columns]
+        names = batch.schema.names
+        found = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+    return found
+
+
+class _ArrowText(str):
+    """Arrow's text of a value that Python's types can't hold."""
+
+    __slots__ = ()
+
+
+def _values(column: pa.Array) -> list[Any]:
+    """Return an array's values, with ``_ArrowText`` for those that Python's types can't hold."""
+    try:
+        found: list[Any] = column.to_pylist()
+    except (OverflowError, ValueError):
+        found = [_value(each) for each in column]
+    return found
+
+
+def _value(scalar: pa.Scalar) -> Any:
+    kind = scalar.type
+    if not scalar.is_valid:
+        return None
+    if types.is_dictionary(kind):
+        return _value(scalar.value)
+    if types.is_struct(kind):
+        return {field.name: _value(scalar[at]) for at, field in enumerate(kind)}
+    if types.is_map(kind):
+        return [(_value(entry[0]), _value(entry[1])) for entry in scalar.values]
+    if types.is_nested(kind):
+        return [_value(each) for each in scalar.values]
+    try:
+        return scalar.as_py()
+    except (OverflowError, ValueError):
+        if _is_text(kind):
+            return scalar.as_buffer().to_pybytes().decode(errors="replace")
+        return _ArrowText(scalar.cast(pa.string()).as_py().replace(" ", "T", 1))
 
 
 def _json_form(kind: pa.DataType) -> Callable[[Any], Any] | None:
@@ -315,7 +376,7 @@ def _same(value: Any) -> Any:
 
 
 def _or_null(form: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    return lambda value: None if value is None else form(value)
+    return lambda value: value if value is None or isinstance(value, _ArrowText) else form(value)
 
 
 def _is_text(kind: pa.DataType) -> bool:

@@ -11,7 +11,7 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -183,9 +183,9 @@ def _run(
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
-    # Under nohup the signal is ignored; it is also ignored before the service answers.
-    reloads = signal.getsignal(signal.SIGHUP) != signal.SIG_IGN
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    hang_up = HangUp()
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as it is under nohup
+        signal.signal(signal.SIGHUP, hang_up.heard)
     if fleet is not None:
         # Before the port is bound: after a refused connection clients try the next server, and it
         # may take a while until an earlier process with this address counts as dead.
@@ -199,10 +199,8 @@ def _run(
         server.stop()
 
     def announce() -> None:
-        hang_up = Reload(given, settings, parts, server, log, fleet)
-        if reloads:
-            # Before the line that reports it: a program that has read it may send the signal.
-            signal.signal(signal.SIGHUP, lambda *_: hang_up.start())
+        # Before the line that reports it: a program that has read it may send the signal.
+        hang_up.leads_to(Reload(given, settings, parts, server, log, fleet).start)
         what = ", ".join(settings.many(ROOTS)) or "as a router"
         text = f"serving {what} on {server.url} to {parts.admission}"
         if server.metrics_port is not None:
@@ -217,6 +215,26 @@ def _run(
     log.flush()
     # A normal exit would wait for the threads of requests stuck in storage.
     os._exit(0)
+
+
+class HangUp:
+    """SIGHUP: one that comes before the service can reload has it reload as soon as it can."""
+
+    def __init__(self) -> None:
+        self._reload: Callable[[], None] | None = None
+        self._is_due = False
+
+    def heard(self, *_: object) -> None:
+        """Reload, or note that it is due; a signal handler."""
+        self._is_due = True
+        if self._reload is not None:
+            self._reload()
+
+    def leads_to(self, reload: Callable[[], None]) -> None:
+        """Have each signal from now on call ``reload``, and call it if one came before."""
+        self._reload = reload
+        if self._is_due:
+            reload()
 
 
 class Reload:

@@ -18,6 +18,7 @@ import inspect
 import json
 import os
 import re
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -106,11 +107,12 @@ class TableSource:
         """Return which tables are below the path, or that it isn't there, and what is near."""
         with suppress(StrandlineError):
             storage = open_storage(self.path, self.storage_options)
-            below = list(islice(tables_below(storage, 1), _SHOWN))
+            found = (path for path, problem in tables_below(storage, 1) if problem is None)
+            below = list(islice(found, _SHOWN))
             if below:
                 return f"tables below it: {', '.join(below)}"
         parent, _, name = absolute(self.path).rstrip("/").rpartition("/")
-        if not parent.strip("/"):
+        if not parent.strip("/") or parent.endswith(":/"):  # a bucket has no folder above it
             return ""
         with suppress(StrandlineError):
             beside = open_storage(parent, self.storage_options).list("")
@@ -169,7 +171,8 @@ def source_of(
         argument: A path, a URL or a name. A folder with a name's text is ``./NAME``.
         storage_options: Options of the command line, which go before the file's.
         service: As of ``TableSource``, or ``None`` for the file's.
-        token_file: File with the service's token, or ``None`` for the file's.
+        token_file: File with the service's token, or ``None`` for the file's, if its service is
+            asked.
 
     Raises:
         ConfigError: The file of tables, or the token's, can't be used; or there is a token without
@@ -182,7 +185,9 @@ def source_of(
         if (named := tables.get(argument)) is not None:
             own = {**named.storage_options, **storage_options}
             path = os.path.expanduser(named.path)
-            token = token_file or named.token_file
+            # Another service than the file's doesn't get the token of that one.
+            kept = named.token_file if service in (None, named.service) else None
+            token = token_file or kept
             return TableSource(path, own, *_served(service or named.service, token))
         near = nearest(argument, tables)
         more = f"; the nearest is {near!r}" if near else ""
@@ -227,6 +232,13 @@ def _storage_options(
     return found
 
 
+def _output(_: click.Context, __: click.Parameter, value: str) -> str:
+    """Refuse what can't be printed, before the command does anything."""
+    if value == "arrow" and sys.stdout.isatty():
+        raise ConfigError("--output is arrow, which is binary; allowed: into a pipe or a file")
+    return value
+
+
 def _columns(_: click.Context, param: click.Parameter, value: str | None) -> tuple[str, ...] | None:
     """Parse names that are separated by commas."""
     if value is None:
@@ -244,6 +256,7 @@ _OUTPUT: Final = click.option(
     type=click.Choice(FORMATS),
     default="table",
     show_default=True,
+    callback=_output,
     help="Columns for people (on a terminal that is too narrow, a line for each value), one"
     " JSON object, a JSON object a line, CSV, or an Arrow IPC stream.",
 )

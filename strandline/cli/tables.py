@@ -65,8 +65,9 @@ def _rows(source: TableSource, depth: int) -> Iterator[dict[str, Any]]:
         storage.check_base()
     except PathNotFoundError as error:
         raise TableNotFoundError(f"there is no folder {source.path} to find tables in") from error
-    for path in tables_below(storage, depth):
-        yield _row(source, f"{root}/{path}" if path else root)
+    for below, problem in tables_below(storage, depth):
+        path = f"{root}/{below}" if below else root
+        yield _row(source, path) if problem is None else {"path": path, "problem": problem.message}
 
 
 def _row(source: TableSource, path: str) -> dict[str, Any]:

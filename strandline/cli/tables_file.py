@@ -109,4 +109,6 @@ def _table(path: Path, name: str, entry: Any) -> NamedTable:
             )
     if "path" not in entry:
         raise ConfigError(f"{where} has no path; allowed: a path or a URL")
+    if "token_file" in entry and "service" not in entry:
+        raise ConfigError(f"{where} has a token_file and no service, whose token it would be")
     return NamedTable(**entry)

@@ -9,7 +9,8 @@ from typing import Final
 
 _FORM: Final = re.compile(
     r"(?P<date>[0-9]{4}-[0-9]{2}-[0-9]{2})"
-    r"(?:[T ](?P<time>[0-9]{2}:[0-9]{2}(?::[0-9]{2})?)(?:[.,](?P<fraction>[0-9]{1,9}))?"
+    r"(?:[T ](?P<time>[0-9]{2}:[0-9]{2}(?P<seconds>:[0-9]{2})?)"
+    r"(?(seconds)(?:[.,](?P<fraction>[0-9]{1,9}))?)"
     r" ?(?P<zone>Z|[+-][0-9]{2}(?::?[0-9]{2})?)?)?"
 )
 _EPOCH: Final = datetime(1970, 1, 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from timeline.errors import StrandlineError
+from timeline.errors import StorageError, StrandlineError
 from timeline.meta_client import TableMetaClient
 from timeline.storage.base import Storage
 from timeline.storage.open import open_storage
@@ -17,8 +17,10 @@ DEEPEST: Final = 5
 """Most folders above a path that are searched: those of a data file by day, and one more."""
 
 
-def tables_below(storage: Storage, depth: int = DEPTH) -> Iterator[str]:
+def tables_below(storage: Storage, depth: int = DEPTH) -> Iterator[tuple[str, StorageError | None]]:
     """Yield the paths of tables below a storage's base path, in order; ``""`` for itself.
+
+    Among them is each folder that can't be read, with the reason; it may be a table, or have some.
 
     A table isn't searched, nor are hidden folders, whose names begin with a dot.
 
@@ -27,27 +29,36 @@ def tables_below(storage: Storage, depth: int = DEPTH) -> Iterator[str]:
         depth: Levels of folders that are searched, 0 or more; a folder beside tables counts.
 
     Raises:
-        StorageError: A folder can't be listed.
+        StorageError: The base path can't be read.
 
     Cost: a stat for each folder, and a list for each that is no table.
     """
     if storage.stat(CONFIG_PATH) is not None:
-        yield ""
-        return
-    if depth < 1:
-        return
-    yield from _below(storage, "", depth)
+        yield "", None
+    elif depth > 0:
+        for name in _folders(storage, ""):
+            yield from _tables_in(storage, name, depth - 1)
 
 
-def _below(storage: Storage, folder: str, depth: int) -> Iterator[str]:
-    for name in sorted(each.name for each in storage.list(folder) if each.is_dir):
-        if name.startswith("."):
-            continue
-        path = f"{folder}/{name}".lstrip("/")
-        if storage.stat(f"{path}/{CONFIG_PATH}") is not None:
-            yield path
-        elif depth > 1:
-            yield from _below(storage, path, depth - 1)
+def _tables_in(
+    storage: Storage, path: str, depth: int
+) -> Iterator[tuple[str, StorageError | None]]:
+    try:
+        is_table = storage.stat(f"{path}/{CONFIG_PATH}") is not None
+        names = [] if is_table or depth < 1 else _folders(storage, path)
+    except StorageError as error:
+        yield path, error
+        return
+    if is_table:
+        yield path, None
+    for name in names:
+        yield from _tables_in(storage, f"{path}/{name}", depth - 1)
+
+
+def _folders(storage: Storage, path: str) -> list[str]:
+    """Return the names of the folders in a folder that aren't hidden, in order."""
+    names = (each.name for each in storage.list(path) if each.is_dir)
+    return sorted(name for name in names if not name.startswith("."))
 
 
 def enclosing_table(base_path: str, storage_options: Mapping[str, Any] | None) -> str | None:

@@ -309,13 +309,12 @@ def _timestamp(value: Any, kind: pa.DataType) -> tuple[int, bool]:
 
 
 def _time_of_day(value: Any, kind: pa.DataType) -> tuple[int, bool]:
-    if isinstance(value, str):
-        value = time.fromisoformat(value)
-    if not isinstance(value, time) or value.tzinfo is not None:
+    if isinstance(value, time):  # whose text has microseconds
+        value = value.isoformat()
+    moment = IsoTime.parse(f"1970-01-01T{value}") if isinstance(value, str) else None
+    if moment is None or moment.has_zone:
         raise _UnfitError
-    seconds = (value.hour * 60 + value.minute) * 60 + value.second
-    nanos = seconds * _UNIT_NANOS["s"] + value.microsecond * 1000
-    units, rest = divmod(nanos, _UNIT_NANOS[kind.unit])
+    units, rest = divmod(moment.nanos, _UNIT_NANOS[kind.unit])
     return units, not rest
 
 

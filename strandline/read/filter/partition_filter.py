@@ -158,7 +158,7 @@ def fixed_partitions(
         paths = _paths_of_values(row_filter, schema, config)
     if paths is None or not all(map(names_directories, paths)):
         return None
-    # Different values with slashes may make the same path.
+    # Different values with slashes may make the same path, as may both forms of one.
     return tuple(dict.fromkeys(paths))
 
 
@@ -181,33 +181,47 @@ def _paths_of_values(
         found = fixed_values(name, row_filter.condition, schema)
         if found is None or any(value.as_py() in WITHOUT_VALUE for value in found):
             return None
-        choices.append([text for value in found for text in _texts(value, config)])
-    if prod(map(len, choices)) > MOST_FIXED:
+        choices.append([text for value in found for text in _texts(value)])
+    forms = (False, True) if _may_have_slashes(schema, config) else (False,)
+    if prod(map(len, choices)) * len(forms) > MOST_FIXED:
         return None
-    generator = KeyGenerator(
-        (fields[0],),
-        fields,
-        COMPLEX,
-        hive_style=config.hive_style_partitioning,
-        url_encode=config.url_encode_partitioning,
-    )
     rows = list(product(*choices))
     if not rows:
         return []
     columns = [pa.array(texts, pa.string()) for texts in zip(*rows, strict=True)]
-    try:
-        paths = generator.partition_paths(pa.table(columns, names=list(fields)))
-    except InputError:  # a value that no directory can have
-        return None
-    return list(paths.to_pylist())
+    paths: list[str] = []
+    for has_slashes in forms:
+        generator = KeyGenerator(
+            (fields[0],),
+            fields,
+            COMPLEX,
+            hive_style=config.hive_style_partitioning,
+            url_encode=config.url_encode_partitioning,
+            slash_dates=has_slashes,
+        )
+        try:
+            made = generator.partition_paths(pa.table(columns, names=list(fields)))
+        except InputError:  # a value that no directory can have
+            return None
+        paths += made.to_pylist()
+    return paths
 
 
-def _texts(value: pa.Scalar, config: TableConfig) -> Iterator[str]:
-    """Yield the texts that a value may have in paths."""
-    text = key_text(pa.array([value]), "", "partition column")[0].as_py()
-    yield text
-    if "-" in text and config.may_slash_dates:
-        yield text.replace("-", "/")
+def _may_have_slashes(schema: pa.Schema, config: TableConfig) -> bool:
+    """Return whether rows whose value has ``-`` may have a path with ``/``.
+
+    Where the properties don't say so, such a path determines neither a date nor a text that would
+    be encoded: its rows have the stored value.
+    """
+    if len(config.partition_fields) != 1:
+        return False
+    is_date = pa.types.is_date32(schema.field(config.partition_fields[0]).type)
+    return is_date or config.url_encode_partitioning or config.may_slash_dates
+
+
+def _texts(value: pa.Scalar) -> Iterator[str]:
+    """Yield the texts that a value may have in paths, before they are encoded."""
+    yield key_text(pa.array([value]), "", "partition column")[0].as_py()
     if pa.types.is_date32(value.type):  # the stored number, if the writer didn't convert it
         yield str(value.cast(pa.int32()).as_py())
 

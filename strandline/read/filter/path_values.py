@@ -42,6 +42,7 @@ WITHOUT_VALUE: Final = ("", DEFAULT_PARTITION, "default")
 """Texts for nulls; the last one is used by releases before 0.12."""
 _DAYS: Final = re.compile(r"-?[0-9]{1,7}")
 """A date's stored number of days, which writers that didn't convert it used as path."""
+_YEAR_DIGITS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,15 +205,18 @@ class PathRules:
     def is_open(self, name: str, text: str) -> bool:
         """Return whether the segments after one may belong to the same value.
 
+        The one column may have slashes for ``-`` though no property says so.
+
         Args:
             name: The partition column.
             text: The text of its value in the segment.
         """
         kind = self.told[name]
         if pa.types.is_string(kind):
-            return not self.url_encodes or self.slashes
+            return not self.url_encodes or len(self.fields) == 1
         # The year of a date, which can't be distinguished from a number of days.
-        return pa.types.is_date32(kind) and text.isdigit() and self.slashes
+        may_slash = self.slashes or (len(self.fields) == 1 and len(text) == _YEAR_DIGITS)
+        return pa.types.is_date32(kind) and text.isdigit() and may_slash
 
 
 def typed_value(text: str, kind: pa.DataType) -> pa.Scalar | None:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from decimal import Decimal
 from typing import Any, Final, cast
 
@@ -26,6 +26,7 @@ import pyarrow.compute as pc
 from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import ParseError, TokenError
+from sqlglot.parser import Parser as SqlParser
 from sqlglot.tokenizer_core import Token, TokenType
 from sqlglot.tokens import Tokenizer as SqlTokenizer
 
@@ -72,6 +73,11 @@ class _Filters(Dialect):  # type: ignore[misc]
         """Its words."""
 
         IDENTIFIERS = ['"', "`"]  # noqa: RUF012 - as the base class has it
+
+    class Parser(SqlParser):  # type: ignore[misc]
+        """Its grammar."""
+
+        NO_PAREN_IF_COMMANDS = False  # a text that begins with ``if`` would be logged
 
 
 def sql_condition(text: str, schema: pa.Schema) -> pc.Expression:
@@ -235,9 +241,12 @@ class _Translation:
         text = pattern.this if isinstance(pattern, exp.Literal) and pattern.is_string else None
         if not (pa.types.is_string(column.kind) or pa.types.is_large_string(column.kind)):
             raise self._refused(node, f"is on the type {column.kind}; allowed: a text column")
-        if text is None or any(each in text[:-1] for each in "%_") or text.endswith("_"):
+        # Spark and PostgreSQL take the character after a backslash as it is, other engines don't.
+        if text is None or any(each in text[:-1] for each in "%_") or {*text} & {"\\", "_"}:
             raise self._refused(
-                node, f"has the pattern {shown(text or pattern.sql())}; allowed: 'beginning%'"
+                node,
+                f"has the pattern {shown(text or pattern.sql())}; allowed: 'beginning%' without"
+                " backslashes",
             )
         with self._placed(node):
             found = _begins(column, text[:-1]) if text.endswith("%") else None
@@ -278,7 +287,11 @@ class _Translation:
         """Return a constant: a text, number, flag or time."""
         node = node.unnest()
         if isinstance(node, exp.Literal):
-            return node.this if node.is_string else Decimal(node.this)
+            if node.is_string:
+                return node.this
+            with suppress(ArithmeticError):
+                return Decimal(node.this)
+            raise self._refused(node, "is no number; allowed: such as 1, -2.5, 1e3")
         if isinstance(node, exp.Boolean):
             return bool(node.this)
         if isinstance(node, exp.Neg) and isinstance(node.this.unnest(), exp.Literal | exp.Neg):

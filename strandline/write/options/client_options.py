@@ -26,7 +26,6 @@ from strandline.records.file.base_file_writer import BaseFileSettings
 from strandline.records.file.log_file_writer import LogFileSettings
 from strandline.records.key.timestamp_path import NAMES, OLD_PREFIX, PREFIX
 from strandline.records.schema import schema_evolution
-from strandline.settings.command_line import SERVE_SETTINGS
 from strandline.settings.service import SERVICE_SETTINGS
 from strandline.settings.setting import (
     Refusals,
@@ -117,8 +116,6 @@ WRITER_SETTINGS: Final = (
 _BY_NAME: Final[Mapping[str, Setting[Any]]] = {each.name: each for each in WRITER_SETTINGS}
 _OWN: Final = "strandline."
 _OURS: Final = ("hoodie.", _OWN)
-_OF_SERVE: Final = frozenset(each.name for each in SERVE_SETTINGS)
-"""Settings of ``strandline serve``, which a job's options may have beside."""
 _MISSPELT: Final = 2
 """Number of letters by which a misspelt name may differ from the right one."""
 _SHOWN: Final = 40
@@ -269,7 +266,7 @@ def _agreed(
 
 def _refuse_misspelt(name: str, value: str, names: Iterable[str]) -> None:
     right = sorted(each for each in names if _is_within(name, each, _MISSPELT))
-    if not right and name.startswith(_OWN) and name not in _OF_SERVE:
+    if not right and name.startswith(_OWN) and not _is_of_serve(name):
         # All settings with this prefix are known, whereas Hudi's are too many to know.
         own = [each.removeprefix(_OWN) for each in names if each.startswith(_OWN)]
         close = nearest(name.removeprefix(_OWN), own)
@@ -277,6 +274,14 @@ def _refuse_misspelt(name: str, value: str, names: Iterable[str]) -> None:
     if right:
         why = f"; there is no such option; did you mean {right[0]}?"
         raise refusal(name, _shown(name, value), why)
+
+
+def _is_of_serve(name: str) -> bool:
+    """Whether it is a setting of ``strandline serve``, which a job's options may have beside."""
+    # Only such names need the module, which loads all stores of views.
+    from strandline.settings.command_line import SERVE_SETTINGS  # noqa: PLC0415
+
+    return any(name == each.name for each in SERVE_SETTINGS)
 
 
 def _is_within(left: str, right: str, edits: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import click
@@ -10,7 +11,9 @@ from click.testing import CliRunner
 
 from strandline import Table
 from strandline.__main__ import main
+from strandline.cli import completion
 from strandline.cli.completion import SHELLS, complete_partition
+from tests.kit.concurrency.patience import PROCESS_S
 from tests.strandline.write.tables import client, row, table
 
 
@@ -21,6 +24,12 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
         c.upsert(table(row("a", "eu", ts=0), row("b", "us", ts=0)))
         c.upsert(table(row("a", "eu", ts=1)))
     return base
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names are waited for however busy the machine is."""
+    monkeypatch.setattr(completion, "BUDGET_S", PROCESS_S)
 
 
 def completed(monkeypatch: pytest.MonkeyPatch, *words: object) -> list[str]:
@@ -66,3 +75,21 @@ def test_what_goes_wrong_completes_nothing(tmp_path, monkeypatch):
     context = click.Context(click.Command("files"))
     context.params = {"table": None}
     assert complete_partition(context, click.Option(["--partition"]), "") == []
+
+
+def test_a_table_that_does_not_answer_completes_nothing(base, monkeypatch):
+    context = click.Context(click.Command("files"))
+    context.params = {"table": str(base)}
+    answered, asked = threading.Event(), threading.Event()
+
+    def slow(_: object) -> None:
+        asked.set()
+        answered.wait(PROCESS_S)
+
+    monkeypatch.setattr("fsview.local_view.open_view", slow)
+    monkeypatch.setattr(completion, "BUDGET_S", 0.05)
+    try:
+        assert complete_partition(context, click.Option(["--partition"]), "") == []
+        assert asked.wait(PROCESS_S)
+    finally:
+        answered.set()

@@ -58,6 +58,14 @@ def test_findings_are_rows(base):
     assert contents(base) == before
 
 
+def test_columns_are_checked_before_anything_is_repaired(base):
+    before = contents(base)
+    done = run(base, "--fix", "--apply", "--columns", "severity")
+    assert done.exit_code == 2
+    assert "there is no column 'severity'; allowed: code" in done.stderr
+    assert contents(base) == before
+
+
 def test_a_sound_table_is_told_so(base):
     shutil.rmtree(base / ".hoodie/.heartbeat")
     done = run(base, "--deep", "--fail-on", "info")

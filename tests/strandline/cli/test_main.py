@@ -79,6 +79,18 @@ def test_a_command_that_does_not_exist_is_refused_in_one_line():
     assert "'--output'" in option.stderr
 
 
+def test_a_group_without_a_command_shows_its_help():
+    done = CliRunner().invoke(main, ["fleet"])
+    assert "\nCommands:\n" in done.stdout + done.stderr
+
+
+def test_usage_errors_have_no_control_characters():
+    done = CliRunner().invoke(main, ["pins", "/t", "a\x1b]0;b\x07"], color=True)
+    assert done.exit_code == 2
+    assert "a\\x1b]0;b\\x07" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
 @pytest.mark.property
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the system has no /dev/full")
 def test_output_that_cannot_be_written_is_an_error_in_one_line(tmp_path):

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -25,6 +26,8 @@ from tests.kit.servers.live_service import TOKEN, serving
 from tests.kit.tables import golden
 from tests.kit.tables.reader import contents
 from tests.strandline.write.tables import client, row, table
+from timeline.errors import StorageUnavailableError
+from timeline.storage.local import LocalStorage
 
 VERBS: dict[tuple[str, ...], Callable[[Table], pa.Table]] = {
     ("history",): lambda t: t.history(),
@@ -298,6 +301,25 @@ def test_tables_are_found_below_a_root(written, tmp_path):
     none = run("tables", tmp_path / "none")
     assert none.exit_code == 2
     assert f"there is no folder {tmp_path / 'none'}" in none.stderr
+
+
+@pytest.mark.parametrize("method", ["stat", "list"])
+def test_a_folder_that_can_not_be_read_does_not_hide_tables(written, tmp_path, monkeypatch, method):
+    for name in ("a", "b", "c"):
+        (tmp_path / name).mkdir()
+    for name in ("a", "c"):
+        shutil.copytree(written / ".hoodie", tmp_path / name / ".hoodie")
+    plain = getattr(LocalStorage, method)
+
+    def refusing(self: LocalStorage, path: str, *more: object) -> object:
+        if path.startswith("b"):
+            raise StorageUnavailableError("b: Permission denied")
+        return plain(self, path, *more)
+
+    monkeypatch.setattr(LocalStorage, method, refusing)
+    found = {Path(each["path"]).name: each["problem"] for each in rows_of(tmp_path)}
+    assert list(found) == ["a", "b", "c"]
+    assert found == {"a": None, "b": "b: Permission denied", "c": None}
 
 
 @pytest.mark.property

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import click
+import fsspec
 import pytest
 from click.testing import CliRunner, Result
 
@@ -18,6 +21,7 @@ from strandline.cli.table_command import (
     table_command,
 )
 from tests.kit.tables import golden
+from timeline.errors import ConfigError, TableNotFoundError
 
 NAMES = """
 [trips]
@@ -80,6 +84,12 @@ def test_a_name_has_what_the_file_says_and_options_go_first(home):
     assert "anon" not in repr(named)
 
 
+def test_the_token_of_the_file_goes_to_the_service_of_the_file_alone(home):
+    other = parsed("trips", "--service", "http://b:1")["source"]
+    assert (other.service, other.token) == ("http://b:1", None)
+    assert parsed("trips", "--service", "http://a:1")["source"].token == "secret"
+
+
 def test_values_of_storage_options_are_json_or_text(home):
     given = {
         "anon=true": True,
@@ -117,6 +127,20 @@ def test_bad_values_are_refused_and_secrets_not_shown(home, arguments, match):
     assert "hidden" not in raised.value.format_message()
 
 
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_arrow_on_a_terminal_is_refused_before_the_command_runs(home):
+    with (
+        redirect_stdout(Terminal()),
+        pytest.raises(ConfigError, match="--output is arrow, which is binary"),
+    ):
+        parsed("/t", "--output", "arrow")
+    assert parsed("/t", "--output", "arrow")["output"] == "arrow"
+
+
 def run(*arguments: object) -> Result:
     return CliRunner().invoke(main, [str(each) for each in arguments])
 
@@ -144,6 +168,14 @@ def test_where_no_table_is_what_was_looked_for_and_what_is_near(lake, place, mat
     assert (done.exit_code, done.stdout) == (2, "")
     assert match.format(home=lake.parent) in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_bucket_is_not_looked_for_among_folders(home):
+    place = "memory://bucket-without-tables"
+    fsspec.filesystem("memory").pipe("/bucket-without-tables/deep/x", b"")
+    with pytest.raises(TableNotFoundError) as raised:
+        TableSource(place).open()
+    assert "there is no folder" not in str(raised.value)
 
 
 def test_a_name_of_the_file_goes_before_a_folder(lake):

@@ -58,6 +58,7 @@ def test_with_keys_it_is_refused_if_others_may_read_it(file, mode):
         ('[a]\npath = "/t"\nzzz = 1', "has no key 'zzz' .allowed: path, storage_options"),
         ('[a]\npath = "/t"\nstorage_options = "k"', "is of type str; allowed: a section"),
         ('[a]\npath = "/t"\ntoken_file = 5', "token_file in .* is of type int"),
+        ('[a]\npath = "/t"\ntoken_file = "/k"', "has a token_file and no service"),
     ],
 )
 def test_mistakes_are_named(file, text, match):

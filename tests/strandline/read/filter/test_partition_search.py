@@ -92,7 +92,7 @@ def test_paths_that_a_filter_fixes():
     assert fixed(S == "a", config("s")) == ("a",)
     assert fixed(S == "x/y", config("s")) == ("x/y",)
     assert fixed(S == "x/y", config("s", url_encode=True, hive_style=True)) == ("s=x%2Fy",)
-    assert fixed(D == FIRST, config("d")) == ("2026-01-01", "20454")
+    assert fixed(D == FIRST, config("d")) == ("2026-01-01", "20454", "2026/01/01")
     both = (S == "a") & (N == 1)
     assert fixed(both, config("s", "n")) == ("a/1",)
     assert fixed(both & (N == 2), config("s", "n")) == ()

@@ -168,13 +168,17 @@ def test_commits_that_name_a_partition_with_a_slash_wrote_its_files(leading_slas
     assert set(commits(leading_slash)[1].partitions) == {"about", "home"}
 
 
-@pytest.fixture(params=[False, True], ids=["text", "date"])
+@pytest.fixture(
+    params=[(False, {}), (True, {}), (False, {ENCODED: "true"}), (True, {ENCODED: "true"})],
+    ids=["text", "date", "encoded-text", "encoded-date"],
+)
 def slashed(request, tmp_path) -> Table:
     """A table with partitions of both forms, as two writers of Hudi's leave it."""
+    is_date, others = request.param
     days = ["2024-03-01", "2024-03-02", "2024-04-01"]
-    if request.param:
+    if is_date:
         days = list(map(datetime.date.fromisoformat, days))
-    with WriteClient(LocalEngine(), tmp_path, options()) as client:
+    with WriteClient(LocalEngine(), tmp_path, options(**others)) as client:
         client.insert(pa.table({"id": ["1", "2", "3"], "day": days, "ts": [1] * 3}))
     (tmp_path / "2024").mkdir()
     for month, day in (("03", "01"), ("04", "01")):
@@ -203,6 +207,24 @@ def test_dates_with_slashes_in_their_paths_are_found(slashed):
         assert dataset.to_table(filter=condition).num_rows == found.count()
     assert slashed.scan(filter=third == DAY).plan()["partition"].to_pylist() == ["2024/04/01"]
     assert every_way(slashed.scan(["id", "day"])) == [[first, second, third]] * 8
+
+
+@pytest.mark.parametrize("is_date", [False, True], ids=["encoded-text", "date"])
+def test_dates_are_found_where_nothing_says_that_paths_have_slashes(tmp_path, is_date):
+    """As a writer leaves them that stores neither the option nor the extractor."""
+    days = ["2024-03-01", "2024-03-02"]
+    if is_date:
+        days = list(map(datetime.date.fromisoformat, days))
+    given = options(**{ENCODED: not is_date})
+    with WriteClient(LocalEngine(), tmp_path, given) as client:
+        client.insert(pa.table({"id": ["1", "2"], "day": days, "ts": [1] * 2}))
+    (tmp_path / "2024" / "03").mkdir(parents=True)
+    (tmp_path / "2024-03-01").rename(tmp_path / "2024/03/01")
+    table = Table(tmp_path)
+    rows = table.scan(["id", "day"]).to_arrow()
+    assert sorted(rows["day"].to_pylist()) == days
+    for condition in (days[0] == DAY, DAY.isin(days), (days[0] <= DAY) & (days[1] > DAY)):
+        assert table.scan(["id", "day"], filter=condition).to_arrow() == rows.filter(condition)
 
 
 def told(path: str, kind: pa.DataType, **settings: str) -> PathValues:
@@ -255,5 +277,8 @@ def test_filters_fix_both_forms_of_a_date(setting):
     paths = [f"{name}{year}" for year in ("2023", "2024", "2024-03-02")]
     assert set(leading_directories(paths, wanted, text, config)) == {paths[1]}
     day = RowFilter.of(datetime.date(2024, 3, 1) == DAY, date)
-    assert fixed_partitions(day, date, config)[:2] == both
+    assert {*both} < {*fixed_partitions(day, date, config)}
     assert set(leading_directories(paths, day, date, config)) == set(paths[:2])
+    encoded = config.with_properties({ENCODED: "true"})
+    assert fixed_partitions(wanted, text, encoded) == both
+    assert {*both} < {*fixed_partitions(day, date, encoded)}

@@ -17,7 +17,7 @@ import pytest
 
 from executor_proxy.http import HttpSession
 from executor_proxy.seat_ring import Layout
-from strandline.cli.serve import Reload
+from strandline.cli.serve import HangUp, Reload
 from strandline.server.http.limits import LEAST_CONNECTIONS, RESERVED_FILES
 from strandline.server.http.server import ServiceServer
 from strandline.server.http.server_options import ServerOptions
@@ -53,6 +53,22 @@ class Place:
         lines = [f"strandline.serve.roots={listed}", f"strandline.serve.token.file={self.token}"]
         lines += [f"strandline.serve.{name}={value}" for name, value in settings.items()]
         self.config.write_text("\n".join(lines))
+
+
+def test_a_signal_before_the_service_answers_reloads_as_soon_as_it_does() -> None:
+    hang_up, reloads = HangUp(), []
+    for _ in range(2):
+        hang_up.heard(signal.SIGHUP, None)
+    hang_up.leads_to(lambda: reloads.append("one"))
+    assert reloads == ["one"]
+    hang_up.heard(signal.SIGHUP, None)
+    assert reloads == ["one", "one"]
+
+
+def test_without_a_signal_nothing_is_reloaded() -> None:
+    reloads: list[str] = []
+    HangUp().leads_to(lambda: reloads.append("one"))
+    assert reloads == []
 
 
 def reloaded(serving: Serving) -> tuple[str, list[str]]:
