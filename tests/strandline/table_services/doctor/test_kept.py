@@ -51,11 +51,12 @@ def save(table: Recorded, time: str, names: dict[str, tuple[str, ...]]) -> None:
 
 
 @pytest.mark.parametrize("scenario", ["cow_basic_v9", "cow_basic_v6", "mor_basic_v9"])
-def test_without_a_timeline_all_files_stay(scenario):
+def test_without_a_timeline_all_files_and_markers_stay(scenario):
     table = Recorded(scenario)
     for instant in table.meta.active_timeline():
         lose(table, instant.requested_time)
-    assert kept(table) == {"timeline-incomplete"}
+    table.put(f".hoodie/.temp/{time_of(table.bases()[-1])}/p/x.marker.CREATE", b"")
+    assert kept(table) == {"timeline-incomplete", "marker-left"}
 
 
 @pytest.mark.parametrize("scenario", ["cow_basic_v9", "cow_basic_v6"])
