@@ -128,6 +128,8 @@ def _group_of_processes() -> Iterator[Callable[[str], str]]:
     command.write_text(_COMMAND, "utf-8")
     command.chmod(0o700)
     path = f"{folder.name}{os.pathsep}{os.environ['PATH']}"
+    # Whatever started the tests, as `nohup` does: an ignored signal stays so in all commands.
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     # A service refuses variables `STRANDLINE_*` that are none of its settings; tests have some.
     kept = {name: value for name, value in os.environ.items() if not name.startswith("STRANDLINE_")}
     environ = {**kept, "PYTHONPATH": str(ROOT), "PATH": path}
@@ -155,6 +157,7 @@ def _group_of_processes() -> Iterator[Callable[[str], str]]:
     try:
         yield run_in_bash
     finally:
+        signal.signal(signal.SIGHUP, before)
         for group in groups:
             with suppress(ProcessLookupError):
                 os.killpg(group, signal.SIGTERM)
