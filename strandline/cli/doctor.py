@@ -29,7 +29,7 @@ _LEVELS: Final = tuple(severity.value for severity in Severity)
 
 @click.command()
 @table_command
-@click.option("--deep", is_flag=True, help="Open the newest base files, too: their footers.")
+@click.option("--deep", is_flag=True, help="Open the newest base files, too, and the archive.")
 @click.option("--fix", is_flag=True, help="Show what a repair would change.")
 @apply_options("With --fix: repair it, under the table's lock.", "its lock. Repeatable.")
 @click.option(
@@ -54,17 +54,17 @@ def doctor(
     """Show what is wrong with a table, and what to do about it.
 
     TABLE is the base path, a path or a URL, or a name. Nothing is changed without --fix --apply,
-    which deletes orphans that readers don't see, extra files of repeated tasks and forgotten
-    markers, heartbeats and temporary files, and writes missing checksums and partition metadata:
-    nothing of a pending instant, and nothing younger than a day. Other writers of the table need a
-    lock, whose options --option passes.
+    which deletes files of writes that a rollback has undone, extra files of repeated tasks and
+    forgotten markers, heartbeats and temporary files, and writes missing checksums and partition
+    metadata: nothing of a pending instant, and nothing younger than a day. Other writers of the
+    table need a lock, whose options --option passes.
     """
     if apply:  # before anything is repaired
         checked_columns(columns or (), REPAIRS_SCHEMA.names)
     if apply and not fix:
         raise ConfigError("--apply is given without --fix; allowed: --fix --apply")
     parsed = writer_options(options, apply=apply, own=(), flags="")
-    found = _examined(source, deep=deep)
+    found = () if apply else _examined(source, deep=deep)
     if not fix:
         shown = _for_people(findings_table(found), output, columns, _PEOPLE)
         print_rows(shown, output, name="findings", columns=columns, limit=limit)
@@ -73,16 +73,19 @@ def doctor(
         fixable = [each for each in found if each.fixable]
         shown = _for_people(findings_table(fixable), output, columns, _TO_FIX)
         print_rows(shown, output, name="fixable", columns=columns, limit=limit)
-        click.echo(
-            f"{counted(len(fixable), 'finding')} of {len(found)} would be repaired", err=True
-        )
+        left = Counter(each.code for each in found if not each.fixable)
+        more = "".join(f"; left: {code} ({count})" for code, count in sorted(left.items()))
+        would = f"{counted(len(fixable), 'finding')} of {len(found)} would be repaired"
+        click.echo(f"{would}{more}", err=True)
     else:
         with source.writer(parsed) as client:
             done = client.repair()
         print_rows(repairs_table(done), output, name="repairs", columns=columns, limit=limit)
         repaired = sum(each.done for each in done)
         click.echo(f"{repaired} of {counted(len(done), 'file')} repaired", err=True)
-        found = _examined(source, deep=deep) if fail_on else found
+        found = _examined(source, deep=deep) if fail_on else ()
+        if any(each.failed for each in done):
+            click.get_current_context().exit(1)
     if fail_on and any(each.severity.rank >= Severity(fail_on).rank for each in found):
         click.get_current_context().exit(FAILED)
 

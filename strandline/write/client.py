@@ -366,10 +366,10 @@ class WriteClient:
     def repair(self) -> tuple[Repair, ...]:
         """Put right what is wrong with the table and can be put right without changing a row.
 
-        What that is, ``Table.doctor`` shows as ``fixable``: orphans that readers don't see, extra
-        base files of repeated tasks, forgotten markers, heartbeats and temporary files are deleted;
-        a missing checksum and missing partition metadata are written. Nothing of a pending instant,
-        and nothing younger than a day, is touched.
+        What that is, ``Table.doctor`` shows as ``fixable``: files of writes that a rollback has
+        undone, extra base files of repeated tasks, forgotten markers, heartbeats and temporary
+        files are deleted; a missing checksum and missing partition metadata are written. Nothing of
+        a pending instant, and nothing younger than a day, is touched.
 
         Returns:
             What was done about each file, or why nothing was.
@@ -377,7 +377,8 @@ class WriteClient:
         Raises:
             RuntimeError: The client is closed.
             TableNotFoundError: There is no table.
-            LockError: The table's lock wasn't acquired, or was lost; the next repair goes on.
+            LockError: The table's lock wasn't acquired, or was lost, before anything was done; if
+                it is lost later, the rest isn't done, and says so.
             StorageError: The table can't be examined.
 
         Cost: that of ``Table.doctor``; for each file two or three calls.

@@ -9,7 +9,7 @@ Source: Hudi 1.2.0 ``CommitMetadataSerDeV1``/``V2``, ``HoodieWriteStat``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -62,25 +62,30 @@ class CommitFiles:
         files: Partition → the files written there, change-data logs included.
         superseding: The partitions with a base file that may begin another slice of an existing
             file group.
+        previous: Requested times of the instants whose files these supersede, or append to.
     """
 
     rest: CommitMetadata = field(default_factory=CommitMetadata)
     files: Mapping[str, Sequence[WrittenFile]] = field(default_factory=dict)
     superseding: Set[str] = frozenset()
+    previous: Set[str] = frozenset()
 
     @classmethod
     def of(cls, metadata: CommitMetadata) -> CommitFiles:
         """Return the files of metadata that was decoded as a whole."""
         files: dict[str, list[WrittenFile]] = {}
         superseding: set[str] = set()
+        previous: set[str] = set()
         for partition, stats in metadata.by_folder().partition_to_write_stats.items():
             written = files[partition] = []
+            previous.update(_times(stat.prev_commit for stat in stats))
             for stat in stats:
                 if _supersedes(stat.path, stat.prev_commit):
                     superseding.add(partition)
                 size, offset = stat.file_size_in_bytes, stat.log_offset
                 _add_files(written, stat.path, size, offset, stat.cdc_stats)
-        return cls(replace(metadata, partition_to_write_stats={}), files, superseding)
+        rest = replace(metadata, partition_to_write_stats={})
+        return cls(rest, files, superseding, previous)
 
 
 def commit_files(
@@ -103,15 +108,18 @@ def commit_files(
         return CommitFiles()
     files: dict[str, list[WrittenFile]] = {}
     superseding: set[str] = set()
+    previous: set[str] = set()
     rest: dict[str, Any] = {}
     try:
         for partition, stats in _write_stats(data, batch_bytes, rest):
             files.setdefault(partition, []).extend(_files_of(stats))
+            previous.update(_times(stat.get("prevCommit") for stat in stats))
             if partition not in superseding and any(
                 _supersedes(stat.get("path"), stat.get("prevCommit")) for stat in stats
             ):
                 superseding.add(partition)
-        return CommitFiles(shape.load(CommitMetadata, rest).by_folder(), files, superseding)
+        read = shape.load(CommitMetadata, rest).by_folder()
+        return CommitFiles(read, files, superseding, previous)
     except _DAMAGE as exc:
         raise _corrupt(data, source, exc) from exc
 
@@ -220,6 +228,11 @@ def _add_files(
         files.append((_name(path), size + (offset or 0), bool(offset)))
     if cdc:
         files += ((_name(log), _size(size), False) for log, size in cdc.items() if size is not None)
+
+
+def _times(previous: Iterable[Any]) -> set[str]:
+    """Return those that are instants' times; files of new groups have a word instead."""
+    return {time for time in previous if type(time) is str and time.isdigit()}
 
 
 def _supersedes(path: str | None, previous: str | None) -> bool:

@@ -354,6 +354,8 @@ def _info(entry: Mapping[str, Any]) -> FileInfo:
 
 
 def _modified_ms(entry: Mapping[str, Any]) -> int:
+    if isinstance(entry.get("modificationTime"), int):  # WebHDFS tells milliseconds
+        return int(entry["modificationTime"])
     found = next((entry[key] for key in _MODIFIED if entry.get(key) is not None), None)
     if isinstance(found, str):
         found = datetime.fromisoformat(found.replace("Z", "+00:00"))

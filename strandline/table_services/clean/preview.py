@@ -14,13 +14,13 @@ from typing import Final
 import pyarrow as pa
 
 from fsview.files.row import UNKNOWN_SIZE
-from fsview.model.file_name import is_data_file
+from fsview.model.file_name import is_data_file, parse_data_file
 from strandline.table_services.clean.plan import Fate
 from strandline.table_services.clean.planner import CleanPlanner
 from timeline.errors import InputError
 from timeline.instant import CLEAN, Instant
 from timeline.meta_client import TableMetaClient
-from timeline.metadata.instant_metadata import CleanMetadata
+from timeline.metadata.instant_metadata import CleanMetadata, CommitMetadata
 from timeline.storage.base import checked_path
 from timeline.storage.table_id import TableId
 from timeline.timeline import Timeline
@@ -162,7 +162,7 @@ def why(planner: CleanPlanner, meta: TableMetaClient, timeline: Timeline, file: 
         CorruptMetadataError: An instant can't be read.
 
     Cost: that of planning for one partition; if the file is gone, a read of each clean, archived
-        ones included.
+        ones included, and of the write that has the time in its name.
     """
     partition, name = _split(meta, file)
     for instant, of, each in planner.pending_files(timeline):
@@ -176,11 +176,38 @@ def why(planner: CleanPlanner, meta: TableMetaClient, timeline: Timeline, file: 
         names = () if cleaned is None else cleaned.success_delete_files
         if any(each.rpartition("/")[2] == name for each in names):
             return FileFate(partition, name, False, True, _deleted_by(instant, metadata))
+    writer = _writer(meta, timeline, partition, name)
+    if writer is not None:
+        raise InputError(
+            f"{meta.storage.base_path} has no file {name!r} in partition {partition!r}: the"
+            f" {writer} wrote it, and no clean on the timeline or in the archive has deleted it",
+            hint="restore the file, unless a rollback or restore, which Table.history shows, has"
+            " undone its write",
+        )
     raise InputError(
         f"{meta.storage.base_path} has no file {name!r} in partition {partition!r}, and no clean"
         " on the timeline or in the archive has deleted one",
         hint="files of failed writes are deleted by rollbacks, which Table.history shows",
     )
+
+
+def _writer(meta: TableMetaClient, timeline: Timeline, partition: str, name: str) -> str | None:
+    """Return which completed write names a file, of that which has the time in the file's name."""
+    file = parse_data_file(partition, name, 0, 0, meta.config.base_extensions)
+    if file is None:
+        return None
+    archive = meta.archived_timeline()
+    for where, instants, read in (
+        ("", timeline.completed(), meta.read),
+        ("archived ", archive.timeline.completed(), archive.read),
+    ):
+        instant = instants.find(file.instant)
+        metadata = None if instant is None else read(instant)
+        if instant is not None and isinstance(metadata, CommitMetadata):
+            stats = metadata.by_folder().partition_to_write_stats.get(partition, ())
+            if any((stat.path or "").rpartition("/")[2] == name for stat in stats):
+                return f"{where}{instant.action} {instant.requested_time}"
+    return None
 
 
 def _deleted_by(instant: Instant, metadata: CleanMetadata) -> str:

@@ -7,13 +7,22 @@ again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from array import array
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeVar
 
+import numpy as np
+
 from fsview.load.listing import folders_below, is_partition
+from fsview.model.file_group import BaseFile
 from fsview.model.file_name import data_files
 from strandline.table_services.doctor.content_checks import check_base_files, check_ends_of_logs
-from strandline.table_services.doctor.file_checks import PARTITION_CHECKS, Partition
+from strandline.table_services.doctor.file_checks import (
+    PARTITION_CHECKS,
+    Partition,
+    check_archived,
+)
 from strandline.table_services.doctor.finding import Finding, in_order
 from strandline.table_services.doctor.picture import CAUSE, Picture, read_picture
 from strandline.table_services.doctor.table_checks import (
@@ -30,9 +39,9 @@ from timeline.errors import (
     PathNotFoundError,
     TableNotFoundError,
 )
-from timeline.instant import WRITE_ACTIONS
+from timeline.instant import CLEAN, WRITE_ACTIONS
 from timeline.meta_client import TableMetaClient
-from timeline.metadata.instant_metadata import CommitMetadata
+from timeline.metadata.instant_metadata import CleanMetadata, CommitMetadata, InstantMetadata
 from timeline.storage.base import FileInfo, FileKind, Storage
 from timeline.table.config import CONFIG_PATH, META_FOLDER
 from timeline.table.config_file import BACKUP_PATH, supported
@@ -62,9 +71,10 @@ def examine(storage: Storage, clock: Clock, *, deep: bool = False) -> tuple[Find
         StorageError: Something can't be listed or read.
 
     Cost: a list for each directory of the table; that of ``read_picture``; two small reads for each
-        log of the newest slices; ``deep``: one or two for each base file of these, and a second
-        read of each commit. If something was found, and the table changed meanwhile, all but the
-        partitions without findings again.
+        log of the newest slices; ``deep``: one or two for each base file of these, a second read of
+        each commit, and the contents of archived writes and cleans. If something was found, a list
+        of the timeline and of two folders, and two reads; if the table changed meanwhile, all but
+        the partitions without findings again.
     """
     storage = storage.for_cause(CAUSE)
     properties = read_properties(storage)
@@ -116,6 +126,8 @@ class Examination:
         self._storage = meta.storage
         self._clock = clock
         self._deep = deep
+        self._within: list[str] = []
+        self._archived: Mapping[str, Mapping[str, BaseFile]] = {}
 
     def picture(self) -> Picture:
         """Read the table without its partitions."""
@@ -126,36 +138,71 @@ class Examination:
         picture = self.picture()
         found = [each for check in TABLE_CHECKS for each in check(picture)]
         if picture.snapshot is None:
-            return found  # no view can be made, so nothing is known of files
-        of_files = list(self._of_partitions(picture, self._partitions(picture)))
-        if of_files and self._meta.active_timeline() != picture.active:
-            of_files = self._found_again(of_files)
-        return found + of_files
+            # No view can be made, so nothing is known of files.
+            again = self._meta.active_timeline() != picture.active
+            return self._found_again(found) if again else found
+        found += self._of_archive(picture)
+        found += self._of_partitions(picture, self._partitions(picture))
+        found += self._of_tables_within()
+        if not found:
+            return found
+        config = usable(read_properties(self._storage))
+        if config is None or config.properties == self._meta.config.properties:
+            if self._meta.active_timeline() == picture.active:
+                return found
+            return self._found_again(found)
+        meta = TableMetaClient(self._storage, config, cause=CAUSE)
+        return Examination(meta, self._clock, deep=self._deep)._found_again(found)
 
     def _found_again(self, before: Sequence[Finding]) -> list[Finding]:
         """Return the findings that are still there in a newer picture."""
         picture = self.picture()
-        if picture.snapshot is None:
-            return []
-        partitions = sorted({each.partition for each in before if each.partition is not None})
         known = {(each.code, each.names) for each in before}
-        listed = ((path, self._storage.list(path)) for path in partitions)
-        return [
-            each
-            for each in self._of_partitions(picture, listed)
-            if (each.code, each.names) in known
-        ]
+        again = [each for each in before if each.code == "table-within"]
+        again += (each for check in TABLE_CHECKS for each in check(picture))
+        if picture.snapshot is not None:
+            again += self._of_archive(picture)
+            of_files = [each for each in before if each.partition is not None]
+            partitions = {each.partition for each in of_files if each.partition is not None}
+            # A copy is found beside its other.
+            copies = (each for each in of_files if each.code == "duplicate-file-name")
+            partitions |= {name.rpartition("/")[0] for each in copies for name in each.names}
+            listed = ((path, self._storage.list(path)) for path in sorted(partitions))
+            again += self._of_partitions(picture, listed)
+        return [each for each in again if (each.code, each.names) in known]
+
+    def _of_archive(self, picture: Picture) -> Iterator[Finding]:
+        """Read what archived writes have written, if contents are examined."""
+        if not self._deep or picture.archive.timeline is None:
+            return
+        try:
+            self._archived = _archived_base_files(self._meta, picture)
+        except (CorruptMetadataError, InstantNotFoundError, PathNotFoundError) as error:
+            what = f"the contents of the archived timeline can't be read: {error!s:.300}"
+            yield Finding("broken-archive", what, (picture.config.archive_folder,))
+
+    def _of_tables_within(self) -> Iterator[Finding]:
+        for path in self._within:
+            what = "another table is below the base path; its files aren't examined"
+            yield Finding("table-within", what, (path,))
 
     def _partitions(self, picture: Picture) -> Iterator[tuple[str, tuple[FileInfo, ...]]]:
-        """Yield each directory with data files, or that is named by a write, with its listing."""
+        """Yield each directory with data files, or that is named by a write, with its listing.
+
+        A directory with metadata of its own is another table, and isn't entered.
+        """
         extensions = picture.config.base_extensions
-        absent = {*picture.history.named, *picture.history.saved}
+        absent = {*picture.history.named, *picture.history.saved, *self._archived}
         level = [""]
         while level:
             below = []
             for path in level:
                 listing = self._storage.list(path)
-                if not is_partition(listing):
+                if path and any(info.name == META_FOLDER for info in listing):
+                    self._within.append(path)
+                    if path not in absent:
+                        continue
+                elif not is_partition(listing):
                     below += folders_below(path, listing)
                     if not data_files(path, listing, extensions):
                         continue
@@ -175,16 +222,27 @@ class Examination:
         if self._deep:
             rows = _rows_of_base_files(self._meta, picture)
             checks.append(lambda partition: check_base_files(self._storage, partition, rows))
-        seen: dict[str, str] = {}
+            written = self._archived
+            checks.append(lambda found: check_archived(found, written.get(found.path, {})))
+        # Of names only hashes are kept, 12 bytes for each.
+        paths: list[str] = []
+        names, places = array("q"), array("I")
         for path, listing in partitions:
             partition = Partition(picture, path, listing)
             for check in checks:
                 yield from self._checked(check, partition)
-            yield from _names_twice(partition, seen)
+            for file in _of_archived_writes(partition):
+                names.append(hash(file.name))
+                places.append(len(paths))
+            paths.append(path)
+        seen: dict[str, str] = {}
+        for path in sorted({paths[places[at]] for at in _repeated(names)}):
+            yield from _names_twice(self.listed(picture, path), seen)
 
-    def checked(self, picture: Picture, path: str, check: Check) -> list[Finding]:
-        """List one partition and return what one check finds in it."""
-        return self._checked(check, self.listed(picture, path))
+    def checked(self, picture: Picture, path: str, checks: Iterable[Check]) -> list[Finding]:
+        """List one partition and return what some checks find in it."""
+        partition = self.listed(picture, path)
+        return [each for check in checks for each in self._checked(check, partition)]
 
     def listed(self, picture: Picture, path: str) -> Partition:
         """List one partition."""
@@ -199,6 +257,23 @@ class Examination:
                 self._meta.read_archived_times(times, needed.requested_time)
 
 
+def _of_archived_writes(partition: Partition) -> Iterator[BaseFile]:
+    """Yield base files that no write of the timeline wrote, and whose name should be unique."""
+    for files in partition.bases.values():
+        for file in files:
+            fixed = file.file_id.partition("-")[2].startswith(_FIXED_ID)
+            if not fixed and partition.writer(file) is None:
+                yield file
+
+
+def _repeated(values: array[int]) -> set[int]:
+    """Return the places of the values that are there more than once."""
+    order = np.argsort(values)
+    ordered = np.asarray(values)[order]
+    same = np.flatnonzero(ordered[1:] == ordered[:-1])
+    return {int(order[at + by]) for at in same for by in (0, 1)}
+
+
 def _names_twice(partition: Partition, seen: dict[str, str]) -> Iterator[Finding]:
     """Yield base files of archived writes whose name another partition has, too.
 
@@ -209,15 +284,44 @@ def _names_twice(partition: Partition, seen: dict[str, str]) -> Iterator[Finding
         partition: The partition.
         seen: Name → partition, of those before; those of this one are added.
     """
-    for files in partition.bases.values():
-        for file in files:
-            if file.file_id.partition("-")[2].startswith(_FIXED_ID) or partition.writer(file):
-                continue
-            other = seen.setdefault(file.name, partition.path)
-            if other != partition.path:
-                what = f"partition {other!r} has a base file of this name, too"
-                paths = (file.path, path_in(other, file.name))
-                yield Finding("duplicate-file-name", what, paths, file.size, partition.path)
+    for file in _of_archived_writes(partition):
+        other = seen.setdefault(file.name, partition.path)
+        if other != partition.path:
+            what = f"partition {other!r} has a base file of this name, too"
+            paths = (file.path, path_in(other, file.name))
+            yield Finding("duplicate-file-name", what, paths, file.size, partition.path)
+
+
+def _archived_base_files(meta: TableMetaClient, picture: Picture) -> dict[str, dict[str, BaseFile]]:
+    """Return partition → file id → newest base file of archived writes that no clean deleted."""
+    archive, extensions = meta.archived_timeline(), picture.config.base_extensions
+    written: dict[str, dict[str, BaseFile]] = defaultdict(dict)
+    cleans: list[InstantMetadata] = []
+    for instant in archive.timeline.completed():
+        if instant.action == CLEAN:
+            cleans.append(archive.read(instant))
+        if instant.action not in WRITE_ACTIONS:
+            continue
+        metadata = archive.read(instant)
+        assert isinstance(metadata, CommitMetadata)
+        for partition, stats in metadata.by_folder().partition_to_write_stats.items():
+            infos = [
+                FileInfo((s.path or "").rpartition("/")[2], s.file_size_in_bytes, 0) for s in stats
+            ]
+            for file in data_files(partition, infos, extensions):
+                if isinstance(file, BaseFile):
+                    written[partition][file.file_id] = file
+    active = (i for i in picture.active.completed() if i.action == CLEAN)
+    cleans += (meta.read(instant) for instant in active if instant not in picture.history.damaged)
+    for clean in cleans:
+        assert isinstance(clean, CleanMetadata)
+        for partition, done in clean.partition_metadata.items():
+            deleted = {path.rpartition("/")[2] for path in done.success_delete_files}
+            deleted.update(path.rpartition("/")[2] for path in done.failed_delete_files)
+            groups = written.get(partition, {})
+            for file_id in [key for key, file in groups.items() if file.name in deleted]:
+                del groups[file_id]
+    return {partition: groups for partition, groups in written.items() if groups}
 
 
 def _rows_of_base_files(meta: TableMetaClient, picture: Picture) -> dict[str, int]:

@@ -9,8 +9,9 @@ of its slice. A file is *explained* if
 * it is a log of version 6, and a write names it, or its slice exists or may.
 
 Any other is an orphan. Readers don't see it if its writer isn't completed (a failed write, whose
-rollback missed it). They do if its writer is older than the timeline, as such writers count as
-completed, or if its commit just doesn't name it: then a repair would change rows.
+rollback missed it, or a write whose instant was lost: ``Picture.was_undone`` tells). They do if its
+writer is older than the timeline, as such writers count as completed, or if its commit just doesn't
+name it: then a repair would change rows.
 
 What must be there, the view says (``fsview.query.queries``): it is asked for the newest slices with
 all files that are listed or that completed writes name. Of these slices every file must be listed.
@@ -28,7 +29,7 @@ from typing import Final
 
 from fsview.check.partition_checker import removals_pending
 from fsview.files.partition import PartitionVersion
-from fsview.load.listing import is_partition
+from fsview.load.listing import folders_below, is_partition
 from fsview.model.file_group import BaseFile, FileSlice, LogFile
 from fsview.model.file_name import data_files, parse_data_file
 from fsview.query.queries import (
@@ -48,6 +49,10 @@ SMALL_BYTES: Final = 104_857_600
 MANY_SMALL: Final = 50
 """The number of small files from which on a partition has many."""
 _SHOWN: Final = 5
+_NOT_UNDONE: Final = (
+    ", and no rollback is known to have undone it: if a commit's instant was lost, the file is the"
+    " only copy"
+)
 
 DataFile = BaseFile | LogFile
 
@@ -132,11 +137,33 @@ class Partition:
 
     def tells_writer(self, file: DataFile) -> bool:
         """Return whether a file's name has the time of its writer."""
-        return isinstance(file, BaseFile) or self.snapshot.logs_by_completion
+        if isinstance(file, BaseFile):
+            return True
+        writer = self.writer(file)
+        is_older = writer is not None and writer.legacy  # an upgrade doesn't rename logs
+        return self.snapshot.logs_by_completion and not is_older
 
     def is_old(self, file: DataFile) -> bool:
         """Return whether a file and its instant are at least a day old."""
         return self.picture.is_old(mtime_ms=file.mtime_ms, time=file.instant)
+
+    def is_free(self, file: DataFile) -> bool:
+        """Return whether a file that no commit names may be deleted as far as others go.
+
+        A savepoint or a plan may name it, as Hudi takes any of several base files; and while
+        something that deletes files is under way, or instants were lost, none is free.
+        """
+        history, snapshot = self.picture.history, self.snapshot
+        used = history.saved.get(self.path, ()), history.planned.get(self.path, ())
+        group = self.path, file.file_id
+        plans = snapshot.pending_compaction, snapshot.pending_log_compaction
+        return (
+            self.is_old(file)
+            and self.picture.is_whole
+            and not self.has_removals
+            and not any(file.name in names for names in used)
+            and not any(group in each for each in (*plans, snapshot.pending_clustering))
+        )
 
     @property
     def has_removals(self) -> bool:
@@ -146,6 +173,8 @@ class Partition:
 
 def check_orphans(partition: Partition) -> Iterator[Finding]:
     """Yield the files that no instant explains, one finding for each."""
+    if not partition.picture.completed:
+        return  # ``check_timeline`` tells of it
     for file in partition.files:
         standing = _standing(partition, file)
         if standing is None:
@@ -153,8 +182,23 @@ def check_orphans(partition: Partition) -> Iterator[Finding]:
         code, why = standing
         # In version 6 queries show logs by their slice, whoever wrote them.
         safe = code == "orphan-file" and partition.tells_writer(file)
-        fixable = safe and partition.is_old(file) and not partition.has_removals
+        undone = partition.picture.was_undone(file.instant)
+        fixable = safe and undone and partition.is_free(file)
+        if code == "orphan-file" and not undone:
+            why += _NOT_UNDONE
         yield Finding(code, why, (file.path,), file.size, partition.path, fixable)
+
+
+def check_timeline(partition: Partition) -> Iterator[Finding]:
+    """Yield a finding if a partition has data files, and the table no completed instant."""
+    if partition.picture.completed:
+        return
+    orphans = [file for file in partition.files if _standing(partition, file) is not None]
+    if orphans:
+        what = f"no completed instant is on it, and a partition has {len(orphans)} data files"
+        size = sum(file.size for file in orphans)
+        folder = partition.picture.meta.layout.folder
+        yield Finding("timeline-incomplete", what, (folder,), size, partition.path)
 
 
 def _standing(partition: Partition, file: DataFile) -> tuple[str, str] | None:
@@ -179,10 +223,13 @@ def _standing_off_timeline(partition: Partition, file: DataFile) -> tuple[str, s
     archived = partition.picture.archive.timeline
     if archived is None or archived.contains_time(file.instant):
         return None  # an archive that can't be read may have it
-    if not partition.snapshot.write_timeline.contains_or_before_start(file.instant):
-        return "orphan-file", f"no instant {file.instant} is on the timeline or in the archive"
+    told = "orphan-file", f"no instant {file.instant} is on the timeline or in the archive"
+    if not partition.snapshot.active.contains_or_before_start(file.instant):
+        return told
     if archived.first is None or file.instant < archived.first.requested_time:
         return None  # an archive that was shortened, or is gone, tells nothing
+    if not partition.snapshot.write_timeline.contains_or_before_start(file.instant):
+        return told  # a savepoint has kept an older commit on the timeline
     return (
         "visible-orphan",
         f"no instant {file.instant} is in the archive; readers show the file, as it is older than"
@@ -225,7 +272,8 @@ def check_duplicates(partition: Partition) -> Iterator[Finding]:
             continue  # orphans all of them
         extra = [file for file in files if file.name not in partition.named]
         is_told = len(extra) == len(files) - 1
-        old = all(map(partition.is_old, extra))
+        kept = next((file for file in files if file.name in partition.named), None)
+        is_sound = kept is not None and partition.named[kept.name] == kept.size
         yield Finding(
             "duplicate-base-file",
             f"file group {file_id} has {len(files)} base files of instant {time}; its commit"
@@ -233,7 +281,7 @@ def check_duplicates(partition: Partition) -> Iterator[Finding]:
             tuple(file.path for file in (extra if is_told else files)),
             sum(file.size for file in extra),
             partition.path,
-            fixable=is_told and old and not partition.has_removals,
+            fixable=is_told and is_sound and all(map(partition.is_free, extra)),
         )
 
 
@@ -241,12 +289,53 @@ def check_missing(partition: Partition) -> Iterator[Finding]:
     """Yield files of the newest and of retained slices, and of savepoints, that aren't there."""
     missing = partition.missing
     reasons = dict.fromkeys(_earlier(partition), "earlier states of the table need it")
+    reasons |= dict.fromkeys(_planned(partition), "a pending compaction or clustering reads it")
     reasons |= dict.fromkeys(_saved(partition), "a savepoint protects it")
     reasons |= dict.fromkeys(missing, "the newest state of the table needs it")
     for name, why in sorted(reasons.items()):
         path, size = path_in(partition.path, name), partition.named.get(name, 0)
         what = f"the file isn't there, and {why}"
         yield Finding("missing-file", what, (path,), size, partition.path)
+
+
+def check_archived(partition: Partition, written: Mapping[str, BaseFile]) -> Iterator[Finding]:
+    """Yield the newest base files of groups that aren't there, and that nothing accounts for.
+
+    Args:
+        partition: The partition.
+        written: File id → newest base file that archived writes report and no clean has deleted.
+    """
+    picture = partition.picture
+    if partition.has_removals or not picture.is_whole:
+        return
+    extensions = picture.config.base_extensions
+    named = (parse_data_file(partition.path, name, 0, 0, extensions) for name in partition.named)
+    newest: dict[str, str] = {}
+    for each in (*partition.files, *named):
+        if isinstance(each, BaseFile):
+            newest[each.file_id] = max(each.instant, newest.get(each.file_id, ""))
+    path = partition.path
+    replaced = {*partition.snapshot.replaced.get(path, ()), *picture.archive.replaced.get(path, ())}
+    for file_id, file in written.items():
+        undone = file.instant in picture.history.undone or file.instant in picture.archive.undone
+        if undone or file_id in replaced or file.instant <= newest.get(file_id, ""):
+            continue
+        what = (
+            f"the file isn't there; the archived write {file.instant} made it, and no clean,"
+            " rollback or replacement of its group is known"
+        )
+        yield Finding("missing-file", what, (file.path,), file.size, path)
+
+
+def _planned(partition: Partition) -> Iterator[str]:
+    """Yield base files that plans name and that aren't there; a log may be of an undone write."""
+    if partition.has_removals:
+        return
+    extensions = partition.picture.config.base_extensions
+    for name in partition.picture.history.planned.get(partition.path, frozenset()):
+        file = parse_data_file(partition.path, name, 0, 0, extensions)
+        if name not in partition.there and isinstance(file, BaseFile):
+            yield name
 
 
 def _saved(partition: Partition) -> Iterator[str]:
@@ -391,6 +480,9 @@ def check_partition_metadata(partition: Partition) -> Iterator[Finding]:
     if is_partition(partition.listing) or not partition.files:
         return
     named = [file for file in partition.files if file.name in partition.named]
+    old = all(map(partition.is_old, named))
+    # Below a partition readers look for no other.
+    below = folders_below(partition.path, partition.listing)
     yield Finding(
         "partition-metadata-missing",
         f"a directory with {len(partition.files)} data files has no {FILE_NAME}: readers that list"
@@ -398,16 +490,17 @@ def check_partition_metadata(partition: Partition) -> Iterator[Finding]:
         (path_in(partition.path, FILE_NAME),),
         sum(file.size for file in partition.files),
         partition.path,
-        fixable=bool(named),
+        fixable=bool(named) and old and not below and not partition.has_removals,
     )
 
 
-def first_instant(files: Iterable[DataFile], named: Mapping[str, int]) -> str:
-    """Return the earliest instant of files that completed writes name; there must be one."""
-    return min(file.instant for file in files if file.name in named)
+def first_instant(files: Iterable[DataFile], named: Mapping[str, int]) -> str | None:
+    """Return the earliest instant of files that completed writes name, if there is one."""
+    return min((file.instant for file in files if file.name in named), default=None)
 
 
 PARTITION_CHECKS: Final = (
+    check_timeline,
     check_orphans,
     check_duplicates,
     check_missing,

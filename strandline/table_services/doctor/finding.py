@@ -12,7 +12,7 @@ from typing import Final
 
 import pyarrow as pa
 
-_SWEPT: Final = "--fix --apply deletes it when it is a day old"
+_SWEPT: Final = "--fix --apply deletes it"
 
 
 class Severity(str, Enum):
@@ -88,6 +88,11 @@ FAULTS: Final = {
             ERROR,
             "compare the two files; delete the one whose data files are gone",
         ),
+        Fault(
+            "timeline-incomplete",
+            ERROR,
+            "restore the instants' files; until then no data file is deleted",
+        ),
         Fault("broken-instant", ERROR, "restore the file; a pending instant can be rolled back"),
         Fault(
             "missing-predecessor",
@@ -103,8 +108,8 @@ FAULTS: Final = {
         Fault(
             "write-pending",
             WARNING,
-            "the next write rolls it back, or in Python WriteClient(LocalEngine(),"
-            " TABLE).rollback(INSTANT)",
+            "make sure that no job has it, as an idle Flink job does; then the next write rolls it"
+            " back, or in Python WriteClient(LocalEngine(), TABLE).rollback(INSTANT)",
         ),
         Fault("rollback-pending", ERROR, "the next write of any writer finishes it from its plan"),
         Fault("temp-file-left", WARNING, _SWEPT),
@@ -127,11 +132,22 @@ FAULTS: Final = {
             "drop it (hoodie.metadata.enable=false in the next write) or have Hudi build it again:"
             " its readers miss rows",
         ),
-        Fault("orphan-file", WARNING, _SWEPT),
+        Fault(
+            "orphan-file",
+            WARNING,
+            "--fix --apply deletes it when it is a day old, if a rollback has undone its write;"
+            " else find out first whether the timeline has lost that instant",
+        ),
         Fault(
             "visible-orphan",
             ERROR,
             "compare its rows with those of its file group, then move the file out of the table",
+        ),
+        Fault(
+            "table-within",
+            WARNING,
+            "move the other table out of this one's base path: Hudi takes its partitions for this"
+            " one's",
         ),
         Fault("missing-file", ERROR, "restore the file, or roll back or restore to an older state"),
         Fault("wrong-size", ERROR, "restore the file; it was truncated or overwritten"),
@@ -143,7 +159,8 @@ FAULTS: Final = {
         Fault(
             "duplicate-base-file",
             WARNING,
-            "--fix --apply deletes those that the commit doesn't name; Hudi reads any of them",
+            "--fix --apply deletes those that the commit, savepoints and plans don't name, if the"
+            " named one has the right size; Hudi reads any of them",
         ),
         Fault(
             "duplicate-file-name",
@@ -154,7 +171,8 @@ FAULTS: Final = {
         Fault(
             "partition-metadata-missing",
             ERROR,
-            "--fix --apply creates the file if a commit wrote to the partition",
+            "--fix --apply creates the file if a commit wrote to the partition, a day ago, and no"
+            " directory is below it",
         ),
         Fault("replaced-group", WARNING, "run a clean: strandline clean TABLE --apply"),
         Fault(

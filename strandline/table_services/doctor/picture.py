@@ -10,7 +10,7 @@ its first heartbeat and before its markers, so whoever still needs them is pendi
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -26,6 +26,7 @@ from fsview.load.metadata_table_state import (
     NotInStepError,
     newest_slice,
 )
+from fsview.model.file_name import parse_log_file
 from fsview.snapshot.snapshot import Snapshot, with_replaced
 from fsview.sync.metadata_reader import snapshot_of
 from strandline.commit.markers import instants_with_markers
@@ -43,7 +44,9 @@ from timeline.errors import (
 from timeline.instant import (
     CLEAN,
     CLUSTERING,
+    COMMIT,
     COMPACTION,
+    DELTA_COMMIT,
     LOG_COMPACTION,
     REPLACE_COMMIT,
     RESTORE,
@@ -56,7 +59,15 @@ from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import (
     CleanMetadata,
     CommitMetadata,
+    CompactionPlan,
+    CompactionPlanOperation,
+    InstantInfo,
+    InstantMetadata,
+    RequestedReplaceMetadata,
+    RestoreMetadata,
+    RollbackMetadata,
     SavepointMetadata,
+    SliceInfo,
 )
 from timeline.metadata.written_files import CommitFiles
 from timeline.storage.base import FileInfo, Storage
@@ -70,6 +81,8 @@ CAUSE: Final = "doctor"
 
 _WITH_CONTENT: Final = WRITE_ACTIONS | {CLEAN, ROLLBACK, RESTORE, SAVEPOINT}
 """Actions whose completed files say what happened to data files; they are never empty."""
+_ENDED: Final = {"COPY_ON_WRITE": COMMIT, "MERGE_ON_READ": DELTA_COMMIT}
+"""The action that a rollback ends; the plan of a service stays, and is executed at its time."""
 _PLANNED: Final = (COMPACTION, LOG_COMPACTION, CLUSTERING, CLEAN, ROLLBACK, RESTORE)
 
 
@@ -97,6 +110,11 @@ class History:
     Attributes:
         named: Partition → name → greatest size of the files that completed writes report.
         saved: Partition → names of the files that savepoints protect.
+        planned: Partition → names of the files that pending compactions and clusterings will read.
+        told: Requested times of instants that others show to have completed: of those whose files
+            they supersede, or append to.
+        undone: Requested times of the instants that rollbacks and restores have undone.
+        ended: Those of ``undone`` that were writes, at whose times nothing is written again.
         damaged: The instants that can't be read, each with the reason.
         retained_from: Latest of the earliest instants that cleans of the timeline retained; ``""``
             without a clean; ``None`` if one doesn't tell, as by number of versions.
@@ -104,6 +122,10 @@ class History:
 
     named: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     saved: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    planned: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    told: frozenset[str] = frozenset()
+    undone: frozenset[str] = frozenset()
+    ended: frozenset[str] = frozenset()
     damaged: Mapping[Instant, str] = field(default_factory=dict)
     retained_from: str | None = ""
 
@@ -117,12 +139,16 @@ class ArchivePicture:
         problem: Why it can't.
         missing: Paths of the files that its manifest names and that aren't there.
         replaced: Partition → file id → requested time of the archived instant that replaced it.
+        undone: As of ``History``, by archived rollbacks and restores.
+        ended: As of ``History``.
     """
 
     timeline: Timeline | None = None
     problem: str = ""
     missing: tuple[str, ...] = ()
     replaced: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    undone: frozenset[str] = frozenset()
+    ended: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -170,24 +196,72 @@ class Picture:
         writes = sorted(self.active.write_timeline(), key=lambda i: not i.is_completed)
         return {instant.requested_time: instant for instant in writes}
 
-    def is_old(self, *, mtime_ms: int = 0, time: str = "") -> bool:
+    @cached_property
+    def completed(self) -> Timeline:
+        """The completed instants of the active timeline."""
+        return self.active.completed()
+
+    @cached_property
+    def lost(self) -> tuple[str, ...]:
+        """Requested times of instants that completed and that the timeline must have, and lacks."""
+        archived = self.archive.timeline
+        first = self.active.first_non_savepoint_time
+        if archived is None or first is None:
+            return ()
+        known = self.history.undone | self.archive.undone
+        return tuple(
+            time
+            for time in sorted(self.history.told - known)
+            if time >= first
+            and not self.active.contains_or_before_start(time)
+            and not archived.contains_time(time)
+        )
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing shows that instants were lost, or can't be read."""
+        return bool(
+            self.completed
+            and not self.lost
+            and not self.history.damaged
+            and self.archive.timeline is not None
+        )
+
+    def was_undone(self, time: str) -> bool:
+        """Return whether files of a time that no instant has may be deleted.
+
+        A failed write is on the timeline until a rollback has undone it, which names it. Without
+        that, nobody knows whether the instant was lost: then its files are the only copy.
+        """
+        first = self.active.first_non_savepoint_time
+        return (
+            self.is_whole
+            and first is not None
+            and first <= time < self.completed.last_time
+            and time in self.history.ended | self.archive.ended
+            and time not in self.history.told
+        )
+
+    def is_old(self, *, mtime_ms: int | None = None, time: str = "") -> bool:
         """Return whether a file and an instant are at least a day old.
 
         Args:
-            mtime_ms: When the file was modified, ms since the epoch.
+            mtime_ms: When the file was modified, ms since the epoch; 0, which is never old, if the
+                storage doesn't tell; ``None`` for no file.
             time: Requested time of the instant, which must be a time; ``""`` for none.
         """
         return is_old(self.now_ms, self.config.timezone, mtime_ms, time)
 
 
-def is_old(now_ms: int, zone: str, mtime_ms: int, time: str) -> bool:
+def is_old(now_ms: int, zone: str, mtime_ms: int | None, time: str) -> bool:
     """Return whether a file and an instant are at least a day old; as ``Picture.is_old``."""
+    newest_ms = 0 if mtime_ms is None else mtime_ms
     if time:
         try:
-            mtime_ms = max(mtime_ms, parse_instant_time(time, zone))
+            newest_ms = max(newest_ms, parse_instant_time(time, zone))
         except ValueError:
             return False
-    return now_ms - mtime_ms >= DAY_MS
+    return mtime_ms != 0 and now_ms - newest_ms >= DAY_MS
 
 
 def read_picture(meta: TableMetaClient, now_ms: int) -> Picture:
@@ -198,8 +272,8 @@ def read_picture(meta: TableMetaClient, now_ms: int) -> Picture:
         now_ms: The time, ms since the epoch.
 
     Cost: about ten lists, a read of each instant of the active timeline, the archived timeline
-        without its contents, a read of each archived replacecommit, and of the metadata table's
-        partition ``files``.
+        without its contents, a read of each archived replacecommit, rollback and restore, and of
+        the metadata table's partition ``files``.
     """
     storage = meta.storage
     marked, beaten = instants_with_markers(storage), instants_with_heartbeat(storage)
@@ -240,13 +314,17 @@ def _folders(meta: TableMetaClient) -> dict[str, tuple[FileInfo, ...]]:
 def _history(meta: TableMetaClient, active: Timeline) -> History:
     named: dict[str, dict[str, int]] = defaultdict(dict)
     saved: dict[str, set[str]] = defaultdict(set)
+    planned: dict[str, set[str]] = defaultdict(set)
+    told: set[str] = set()
+    undone: list[InstantInfo] = []
     damaged: dict[Instant, str] = {}
     retained: list[str] = []
     for instant in active:
         try:
             if not instant.is_completed:
-                if instant.action in _PLANNED:
-                    meta.read_plan(instant)
+                if instant.action in _PLANNED or instant.action == REPLACE_COMMIT:
+                    for partition, path in _inputs(meta.read_plan(instant)):
+                        planned[partition].add(path.rpartition("/")[2])
                 continue
             if instant.action not in _WITH_CONTENT:
                 continue
@@ -260,6 +338,7 @@ def _history(meta: TableMetaClient, active: Timeline) -> History:
             damaged[instant] = str(error)
             continue
         if isinstance(metadata, CommitFiles):
+            told |= metadata.previous
             for partition, written in metadata.files.items():
                 sizes = named[partition]
                 for name, size, _ in written:
@@ -271,9 +350,59 @@ def _history(meta: TableMetaClient, active: Timeline) -> History:
                 )
         elif isinstance(metadata, CleanMetadata):
             retained.append(metadata.earliest_commit_to_retain)
+        else:
+            undone += _undone_by(metadata)
     unknown = "" in retained or any(instant.action == CLEAN for instant in damaged)
-    protected = {partition: frozenset(names) for partition, names in saved.items()}
-    return History(named, protected, damaged, None if unknown else max(retained, default=""))
+    told |= {time for sizes in named.values() for time in map(_instant_of_log, sizes) if time}
+    return History(
+        named,
+        {partition: frozenset(names) for partition, names in saved.items()},
+        {partition: frozenset(names) for partition, names in planned.items()},
+        frozenset(told),
+        *_times_of(undone, meta.config),
+        damaged,
+        None if unknown else max(retained, default=""),
+    )
+
+
+def _inputs(plan: InstantMetadata) -> Iterator[tuple[str, str]]:
+    """Yield (partition, path or name) of the files that a compaction or a clustering will read."""
+    slices: list[CompactionPlanOperation | SliceInfo] = []
+    if isinstance(plan, CompactionPlan):
+        slices += plan.operations
+    elif isinstance(plan, RequestedReplaceMetadata) and plan.clustering_plan is not None:
+        slices += (each for group in plan.clustering_plan.input_groups for each in group.slices)
+    for each in slices:
+        for path in (each.data_file_path, *each.delta_file_paths):
+            if path:
+                yield each.partition_path, path
+
+
+def _undone_by(metadata: InstantMetadata | CommitFiles) -> list[InstantInfo]:
+    """Return what a completed rollback or restore has undone."""
+    if isinstance(metadata, RollbackMetadata):
+        without = (InstantInfo(time, "") for time in metadata.commits_rollback)
+        return [*metadata.instants_rollback, *without]
+    if isinstance(metadata, RestoreMetadata):
+        without = (InstantInfo(time, "") for time in metadata.instants_to_rollback)
+        return [*metadata.restore_instant_info, *without]
+    return []
+
+
+def _times_of(
+    undone: Sequence[InstantInfo], config: TableConfig
+) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the times of all that was undone, and of those that were only writes."""
+    ended = _ENDED.get(config.table_type)
+    again = {each.commit_time for each in undone if each.action not in (ended, "")}
+    writes = {each.commit_time for each in undone if each.action == ended}
+    return frozenset(each.commit_time for each in undone), frozenset(writes - again)
+
+
+def _instant_of_log(name: str) -> str:
+    """Return the instant in a log's name: in version 6 of its slice; ``""`` if it is none."""
+    file = parse_log_file("", name, 0, 0)
+    return file.instant if file is not None and file.instant.isdigit() else ""
 
 
 def _archive(meta: TableMetaClient, listing: Iterable[FileInfo]) -> ArchivePicture:
@@ -290,7 +419,10 @@ def _archive(meta: TableMetaClient, listing: Iterable[FileInfo]) -> ArchivePictu
             for instant, metadata in read
             if isinstance(metadata, CommitMetadata)
         )
-        return ArchivePicture(archive.timeline, replaced=with_replaced({}, groups))
+        undoing = [i for i in archive.timeline if i.action in (ROLLBACK, RESTORE)]
+        undone = [each for i in undoing if i.is_completed for each in _undone_by(archive.read(i))]
+        replaced = with_replaced({}, groups)
+        return ArchivePicture(archive.timeline, "", (), replaced, *_times_of(undone, meta.config))
     except (CorruptMetadataError, PathNotFoundError, InstantNotFoundError) as error:
         return ArchivePicture(problem=str(error))
 

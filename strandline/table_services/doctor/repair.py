@@ -4,19 +4,18 @@ It deletes orphans that readers don't see, extra base files of repeated tasks, f
 heartbeats and temporary files; and it writes a missing checksum and missing partition metadata. All
 else is left: what pends is undone by a rollback, which knows more.
 
-The table is examined without its lock. Then, under the lock, each file is looked at again right
-before it changes: the timeline is listed, and if it has changed, the picture is read and the
-partition checked again; the file must still be found for the same reason, and be a day old. A
-crash leaves the table as readable as before: nothing that is deleted is needed, and every file that
-is written appears at once.
+The table is examined without its lock. Then, under the lock, which others get now and then, each
+file is looked at again right before it changes: the timeline is listed, and if it has changed, the
+picture is read and the partition checked again; the file must still be found for the same reason,
+and be a day old. A crash leaves the table as readable as before: nothing that is deleted is needed,
+and every file that is written appears at once.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
 import pyarrow as pa
@@ -33,7 +32,7 @@ from strandline.table_services.doctor.finding import Finding
 from strandline.table_services.doctor.picture import CAUSE, Picture, is_old
 from strandline.table_services.doctor.table_checks import check_left, check_properties, usable
 from timeline.clock import Clock
-from timeline.errors import AlreadyExistsError, PathNotFoundError, StorageError
+from timeline.errors import AlreadyExistsError, LockError, PathNotFoundError, StorageError
 from timeline.meta_client import TableMetaClient
 from timeline.storage.base import FileKind, Storage
 from timeline.table.config import CONFIG_PATH
@@ -51,11 +50,9 @@ REPAIRS_SCHEMA: Final = pa.schema(
         ("what", pa.string()),
     ]
 )
-_PARTITION_CHECKS: Final = {
-    "orphan-file": check_orphans,
-    "duplicate-base-file": check_duplicates,
-    "partition-metadata-missing": check_partition_metadata,
-}
+_PARTITION_CHECKS: Final = (check_orphans, check_duplicates, check_partition_metadata)
+_BATCH: Final = 250
+"""Files that are repaired while the lock is held once; others wait for it a minute."""
 _GONE: Final = "it isn't there any more"
 _CHANGED: Final = "it isn't a fault any more, or is too young"
 
@@ -70,6 +67,7 @@ class Repair:
         bytes: Bytes of a file that was deleted, 0 if unknown.
         done: Whether it was changed.
         what: What was done, or why nothing was.
+        failed: Whether an error is why nothing was done.
     """
 
     code: str
@@ -77,6 +75,7 @@ class Repair:
     bytes: int
     done: bool
     what: str
+    failed: bool = False
 
 
 def repairs_table(repairs: tuple[Repair, ...]) -> pa.Table:
@@ -100,17 +99,32 @@ def repair(storage: Storage, lock: TableLock, clock: Clock) -> tuple[Repair, ...
 
     Raises:
         TableNotFoundError: There is no table.
-        LockError: The lock wasn't acquired, or was lost; what was done stays done.
+        LockError: The lock wasn't acquired, or was lost, before anything was done. Later it is no
+            error: what is left isn't done, for that reason.
         StorageError: The table can't be examined. A file that can't be changed is no error.
 
     Cost: that of ``examine``; for each file a list of the timeline, a stat and a delete or create;
-        for each partition of such files a list; and ``read_picture`` once.
+        for each partition of such files a list; and ``read_picture`` once, and again whenever the
+        timeline has changed. The lock is given back after ``_BATCH`` files.
     """
     found = [each for each in examine(storage, clock) if each.fixable]
-    if not found:
-        return ()
-    with lock.held("repairing the table"):
-        return tuple(_Repairer(storage.for_cause(CAUSE), lock, clock).run(found))
+    wanted = [(each, name) for each in found for name in each.names]
+    repairer = _Repairer(storage.for_cause(CAUSE), lock, clock)
+    done: list[Repair] = []
+    try:
+        while len(done) < len(wanted):
+            with lock.held("repairing the table"):
+                repairer.renew()
+                for each, name in wanted[len(done) : len(done) + _BATCH]:
+                    done.append(repairer.repaired(each, name))
+    except LockError as error:
+        if not any(each.done for each in done):
+            raise
+        logger.warning("%s isn't repaired further: %s", storage.base_path, error)
+        done += (
+            Repair(f.code, name, 0, False, str(error), True) for f, name in wanted[len(done) :]
+        )
+    return tuple(done)
 
 
 class _Repairer:
@@ -124,27 +138,26 @@ class _Repairer:
         self._picture: Picture | None = None
         self._fresh: dict[str | None, frozenset[tuple[str, tuple[str, ...]]]] = {}
 
-    def run(self, found: list[Finding]) -> Iterator[Repair]:
-        for each in found:
-            if each.partition is None and each.names == (CONFIG_PATH,):
-                act: Callable[[str], str | None] = self._write_checksum
-            elif each.code == "partition-metadata-missing":
-                act = partial(self._write_metadata, each)
-            elif each.code == "marker-left":
-                act = partial(self._delete_folder, each)
-            else:
-                act = partial(self._delete, each)
-            for name in each.names:
-                yield self._done(each, name, act)
+    def renew(self) -> None:
+        """Forget what was seen of partitions before the lock was acquired."""
+        self._fresh.clear()
 
-    def _done(self, found: Finding, name: str, act: Callable[[str], str | None]) -> Repair:
+    def repaired(self, found: Finding, name: str) -> Repair:
+        """Repair one file of a finding."""
+        act: Callable[[Finding, str], str | None] = self._delete
+        if found.partition is None and found.names == (CONFIG_PATH,):
+            act = self._write_checksum
+        elif found.code == "partition-metadata-missing":
+            act = self._write_metadata
+        elif found.code == "marker-left":
+            act = self._delete_folder
         writes = found.code.startswith(("properties", "partition"))
         size = 0 if writes or len(found.names) > 1 else found.bytes
         try:
-            why = act(name)
+            why = act(found, name)
         except StorageError as error:
             logger.warning("%s of %s isn't repaired: %s", name, self._storage.base_path, error)
-            why = str(error)
+            return Repair(found.code, name, size, False, str(error), True)
         done = "written" if writes else "deleted"
         return Repair(found.code, name, size, why is None, done if why is None else why)
 
@@ -170,8 +183,7 @@ class _Repairer:
                 again += check_left(picture)
             elif picture.snapshot is not None:
                 partition = found.partition
-                for check in _PARTITION_CHECKS.values():
-                    again += examination.checked(picture, partition, check)
+                again += examination.checked(picture, partition, _PARTITION_CHECKS)
             self._fresh[found.partition] = frozenset((f.code, f.names) for f in again if f.fixable)
         return (found.code, found.names) in self._fresh[found.partition]
 
@@ -207,12 +219,14 @@ class _Repairer:
             return _CHANGED
         examination, picture = self._examined()
         partition = examination.listed(picture, found.partition)
-        self._lock.check()
         time = first_instant(partition.files, partition.named)
+        if time is None:
+            return _CHANGED
+        self._lock.check()
         written = write_partition_metadata(self._storage, found.partition, time)
         return None if written else _CHANGED
 
-    def _write_checksum(self, _: str) -> str | None:
+    def _write_checksum(self, _: Finding, __: str) -> str | None:
         """Write the properties with the right checksum; return why not.
 
         The backup is written first, with the right checksum, too, so that readers find a valid file

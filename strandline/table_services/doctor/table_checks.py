@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from strandline.server.marker.heartbeat import HEARTBEAT_FOLDER
 from strandline.table_services.doctor.finding import Finding
 from strandline.table_services.doctor.picture import DAY_MS, Left, Picture, is_savepoint, is_write
 from timeline.clock import parse_instant_time
@@ -24,6 +25,7 @@ AHEAD_MS: Final = 5 * 60 * 1000
 _TEMPORARY: Final = re.compile(
     r".+\.[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}(\.tmp)?"
 )
+_TIME: Final = re.compile(r"\d{17}|\d{14}")
 _LAYOUT_OF: Final = {"6": "1", "8": "2", "9": "2"}
 """Table version → layout of its timeline."""
 
@@ -218,10 +220,13 @@ def check_pending(picture: Picture) -> Iterator[Finding]:
         code = "write-pending" if is_write(instant) else "service-pending"
         if instant.action in (ROLLBACK, RESTORE):
             code = "rollback-pending"
+        beats = {info.name for info in picture.folders.get(HEARTBEAT_FOLDER, ())}
+        idle = code == "write-pending" and instant.requested_time not in beats
         yield Finding(
             code,
             f"{instant.action} {instant.requested_time} is {instant.state.value.lower()} since"
-            f" {days:.1f} days",
+            f" {days:.1f} days"
+            + ("; its writer is dead, or idle, as a Flink job without input" if idle else ""),
             (_path(picture, instant),),
         )
 
@@ -262,10 +267,15 @@ def check_left(picture: Picture) -> Iterator[Finding]:
         for left in lefts:
             if _is_left(picture, left):
                 text = f"{what} of {left.time}, which isn't pending, stayed"
-                yield Finding(code, text, left.paths, left.bytes, fixable=True)
+                # Markers tell what a write wrote whose instant may have been lost.
+                fixable = code != "marker-left" or picture.is_whole
+                yield Finding(code, text, left.paths, left.bytes, fixable=fixable)
+    pending = {instant.requested_time for instant in picture.active.pending()}
     for folder, listing in picture.folders.items():
         for info in filter(is_temporary, listing):
-            if picture.is_old(mtime_ms=info.mtime_ms):
+            begin = _TIME.match(info.name)
+            time = "" if begin is None else begin[0]
+            if time not in pending and picture.is_old(mtime_ms=info.mtime_ms, time=time):
                 yield Finding(
                     "temp-file-left",
                     "a writer died while it wrote this temporary file",
@@ -312,7 +322,18 @@ def check_metadata_table(picture: Picture) -> Iterator[Finding]:
         yield Finding("metadata-table-stale", f"it isn't in step: {reason:.300}", names)
 
 
+def check_lost(picture: Picture) -> Iterator[Finding]:
+    """Yield instants that later ones show to have completed, and that nothing has any more."""
+    for time in picture.lost:
+        yield Finding(
+            "timeline-incomplete",
+            f"commits follow instant {time}, which isn't on the timeline or in the archive",
+            (f"{picture.meta.layout.folder}/{time}",),
+        )
+
+
 TABLE_CHECKS: Final = (
+    check_lost,
     check_times,
     check_files_of_instants,
     check_pending,

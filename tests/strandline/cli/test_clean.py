@@ -120,6 +120,15 @@ def test_applied_again_with_less_retained_it_deletes_what_is_shown_though_nothin
     assert json.loads(shown[0])["file"] not in files(base)
 
 
+def test_why_tells_which_archived_commit_wrote_a_lost_file(tmp_path):
+    base = golden.build_final("archival_mor_v9", tmp_path / "t")
+    (lost,) = base.glob("2024-01-01/1da49eaf-*_20261121083335222.parquet")
+    lost.unlink()
+    done = run("why", base, lost)
+    assert done.exit_code == 2
+    assert "the archived replacecommit 20261121083335222 wrote it" in done.stderr
+
+
 def test_why_takes_paths_as_a_shell_completes_them(base, monkeypatch):
     monkeypatch.chdir(base.parent)
     path = min(base.glob("*/*.parquet")).relative_to(base)

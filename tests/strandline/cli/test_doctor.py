@@ -14,6 +14,8 @@ from strandline.__main__ import main
 from strandline.table_services.doctor.finding import FINDINGS_SCHEMA
 from tests.kit.tables import golden
 from tests.kit.tables.reader import contents
+from timeline.errors import StorageUnavailableError
+from timeline.storage.local import LocalStorage
 
 pytestmark = pytest.mark.property
 DAYS = 2 * 24 * 60 * 60
@@ -89,6 +91,33 @@ def test_fix_shows_and_apply_repairs(base):
     assert done.stderr == "1 of 1 file repaired\n"
     assert set(before) - set(contents(base)) == {repair["name"]}
     assert told(base) == []
+
+
+def test_what_a_repair_leaves_is_told(base):
+    newest = max(base.glob("2*/*.parquet"), key=lambda path: path.stem.rpartition("_")[2])
+    newest.write_bytes(b"")
+    done = run(base, "--fix")
+    assert done.stderr == "1 finding of 2 would be repaired; left: wrong-size (1)\n"
+
+
+def test_a_repair_that_fails_is_a_failure_and_examines_once(base, monkeypatch):
+    examined = []
+    looked = LocalStorage.list
+
+    def listed(storage, path):
+        examined.append(path)
+        return looked(storage, path)
+
+    def refused(storage, path):
+        raise StorageUnavailableError("refused")
+
+    monkeypatch.setattr(LocalStorage, "list", listed)
+    monkeypatch.setattr(LocalStorage, "delete", refused)
+    done = run(base, "--fix", "--apply", "--output", "json")
+    assert done.exit_code == 1
+    assert json.loads(done.stdout)["repairs"][0]["what"] == "refused"
+    folder = next(base.glob("2*")).name
+    assert examined.count(folder) == 1
 
 
 def test_a_table_that_can_not_be_opened_is_examined_and_repaired(base):

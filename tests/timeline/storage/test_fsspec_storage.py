@@ -70,6 +70,7 @@ def test_modification_times_of_different_file_systems(subtests: pytest.Subtests)
         ({"updated": "1970-01-01T00:00:03.500Z"}, 3500),
         ({"last_modified": datetime(1970, 1, 1, 0, 0, 4)}, 4000),
         ({"mtime": None, "created": 5}, 5000),
+        ({"modificationTime": 6000}, 6000),
         ({}, 0),
     ]:
         with subtests.test(entry=entry):

@@ -155,3 +155,13 @@ def test_what_is_no_file_of_the_table_is_refused(subject, file, match):
     subject.table.write(A)
     with pytest.raises(InputError, match=match):
         told(subject, file)
+
+
+def test_of_a_lost_file_the_commit_that_wrote_it_is_told(subject):
+    table = subject.table
+    time = table.write(A, B)
+    table.write(B)
+    del table.storage.files[path(A, time)]
+    subject.restart()
+    with pytest.raises(InputError, match=f"the commit {time} wrote it, and no clean"):
+        told(subject, path(A, time))

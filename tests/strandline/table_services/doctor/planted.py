@@ -19,7 +19,12 @@ from timeline.encoding.java_properties import parse_properties
 from timeline.instant import Instant
 from timeline.meta_client import TableMetaClient
 from timeline.metadata import codec
-from timeline.metadata.instant_metadata import CleanMetadata, CommitMetadata
+from timeline.metadata.instant_metadata import (
+    CleanMetadata,
+    CommitMetadata,
+    InstantInfo,
+    RollbackMetadata,
+)
 from timeline.table.config import CONFIG_PATH
 from timeline.table.config_file import BACKUP_PATH
 
@@ -107,7 +112,7 @@ class Recorded:
         text = "".join(f"{name}={value}\n" for name, value in properties.items())
         self.put(CONFIG_PATH, text.encode())
 
-    def change_stat(self, path: str, **changes: int) -> None:
+    def change_stat(self, path: str, **changes: int | str) -> None:
         """Change the statistics of a base file in its commit."""
         active = self.meta.active_timeline()
         instant = active.find(time_of(path))
@@ -123,6 +128,28 @@ class Recorded:
         changed = replace(metadata, partition_to_write_stats=stats)
         data = codec.encode(changed, self.meta.config.version)
         self.put(self.instant_file(instant), data)
+
+    def roll_back(self, days: float = 2) -> None:
+        """Write a rollback that has undone a write of this time, which has left no instant."""
+        self.storage.files |= {
+            path: (data, self.clock.now_ms() - int((days - 0.1) * DAY_MS))
+            for path, data in rollback_of(self.meta, self.time(days), self.time(days - 0.1)).items()
+        }
+
+
+def rollback_of(meta: TableMetaClient, time: str, then: str) -> dict[str, bytes]:
+    """Return the files of a completed rollback of a write."""
+    action = "commit" if meta.config.table_type == "COPY_ON_WRITE" else "deltacommit"
+    metadata = RollbackMetadata(
+        then, commits_rollback=(time,), instants_rollback=(InstantInfo(time, action),)
+    )
+    stem = f"{meta.layout.folder}/{then}"
+    done = stem if meta.config.layout_version == 1 else f"{stem}_{int(then) + 1}"
+    return {
+        f"{stem}.rollback.requested": b"",
+        f"{stem}.rollback.inflight": b"",
+        f"{done}.rollback": codec.encode(metadata, meta.config.version),
+    }
 
 
 def time_of(path: str) -> str:
@@ -289,6 +316,22 @@ def inflight_without_requested(table: Recorded) -> Names:
     return {table.put(f"{table.folder()}/{table.time(0.1)}.inflight", b"", 0.1)}
 
 
+@plants("timeline-incomplete", "cow_basic_v9", "cow_basic_v6")
+def no_instant_at_all(table: Recorded) -> Names:
+    for instant in table.meta.active_timeline():
+        for path in table.paths(f"{table.folder()}/{instant.requested_time}"):
+            del table.storage.files[path]
+    return {table.folder()}
+
+
+@plants("timeline-incomplete", "cow_basic_v9", "mor_basic_v6")
+def a_commit_after_one_that_is_lost(table: Recorded) -> Names:
+    path = table.bases()[-1]
+    time = str(int(time_of(path)) - 1)
+    table.change_stat(path, prev_commit=time)
+    return {f"{table.folder()}/{time}"}
+
+
 @plants("service-pending", "cow_basic_v9", "cow_basic_v6")
 def an_old_clean(table: Recorded) -> Names:
     clean = table.last("clean")
@@ -373,12 +416,14 @@ def an_instant_less_in_the_metadata_table(table: Recorded) -> Names:
 
 @plants("orphan-file", "cow_basic_v9", "cow_basic_v6", "nonpart_cow_v6", fixable=True)
 def a_base_file_of_no_instant(table: Recorded) -> Names:
+    table.roll_back()
     path = table.bases()[-1]
     return {table.put(beside(path, time=table.time()), table.data(path))}
 
 
 @plants("orphan-file", "mor_basic_v9", "mor_basic_v8", fixable=True)
 def a_log_of_no_instant(table: Recorded) -> Names:
+    table.roll_back()
     path = table.logs()[-1]
     folder, _, name = path.rpartition("/")
     file_id = name[1:].split("_")[0]
@@ -408,6 +453,19 @@ def a_group_that_the_archive_lacks(table: Recorded) -> Names:
     return {table.put(beside(path, file_id=NEW_ID, time=time), table.data(path))}
 
 
+@plants("orphan-file", "cow_basic_v9", "mor_basic_v9")
+def a_file_that_no_rollback_explains(table: Recorded) -> Names:
+    path = table.bases()[-1]
+    return {table.put(beside(path, time=table.time()), table.data(path))}
+
+
+@plants("table-within", "cow_basic_v9", "mor_basic_v6")
+def a_copy_below(table: Recorded) -> Names:
+    for path, (data, _) in list(table.storage.files.items()):
+        table.put(f"backup/{path}", data)
+    return {"backup"}
+
+
 @plants("missing-file", "cow_basic_v9", "cow_basic_v6", "mor_basic_v9", "nonpart_cow_v6")
 def the_newest_base_file_less(table: Recorded) -> Names:
     path = table.bases()[-1]
@@ -429,6 +487,16 @@ def an_earlier_base_file_less(table: Recorded) -> Names:
 @plants("missing-file", "mor_basic_v9", "mor_basic_v6", "multi_mor_v6")
 def a_log_less(table: Recorded) -> Names:
     path = table.logs()[-1]
+    del table.storage.files[path]
+    return {path}
+
+
+@plants("missing-file", "archival_cow_v9", "archival_cow_v6", "archival_mor_v9", deep=True)
+def an_archived_base_file_less(table: Recorded) -> Names:
+    first = table.meta.active_timeline().write_timeline().first
+    assert first is not None
+    newest = {path.split("_")[0]: path for path in table.bases()}
+    path = next(path for path in newest.values() if time_of(path) < first.requested_time)
     del table.storage.files[path]
     return {path}
 

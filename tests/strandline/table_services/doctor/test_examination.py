@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,13 @@ from tests.kit.concurrency.manual_clock import ManualClock
 from tests.kit.storage.memory_storage import MemoryStorage
 from tests.kit.tables import golden
 from tests.kit.tables.small_table import SmallTable
-from tests.strandline.table_services.doctor.planted import Recorded, beside
+from tests.strandline.table_services.doctor.planted import (
+    PLANTS,
+    Recorded,
+    beside,
+    rollback_of,
+    time_of,
+)
 from tests.strandline.write.tables import client, row, table
 from timeline.clock import format_instant_time
 from timeline.errors import TableNotFoundError, UnsupportedTableError
@@ -128,6 +135,55 @@ def test_a_fault_is_found_while_another_writer_is_busy():
     assert [(each.code, each.names) for each in found] == [("missing-file", (lost,))]
 
 
+def test_a_copy_is_found_while_another_writer_is_busy():
+    table = Recorded("archival_cow_v9")
+    names = next(p for p in PLANTS if p.code == "duplicate-file-name").plant(table)
+    time = table.time()
+    _when_listed(
+        table.storage,
+        max(names or ()).rpartition("/")[0],
+        lambda: table.put(f"{table.folder()}/{time}.commit.requested", b"", 0),
+    )
+    found = examine(table.storage, table.clock)
+    assert [set(each.names) for each in found] == [names]
+
+
+def _when_listed(storage: MemoryStorage, folder: str, act: Callable[[], object]) -> None:
+    done = []
+
+    def look(kind: str, path: str) -> None:
+        if kind in ("list", "stat") and path == folder and not done:
+            done.append(path)
+            act()
+
+    storage.fail.append(look)
+
+
+def test_a_metadata_table_that_a_writer_drops_meanwhile_is_not_missed():
+    table = Recorded("mdt_mor_v9")
+
+    def drop() -> None:
+        table.change_properties(hoodie_table_metadata_partitions="")
+        table.storage.delete_tree(".hoodie/metadata")
+
+    _when_listed(table.storage, ".hoodie/metadata", drop)
+    assert examine(table.storage, table.clock) == ()
+    assert not table.paths(".hoodie/metadata/")
+
+
+def test_logs_of_before_an_upgrade_belong_to_their_slice():
+    table = Recorded("mor_basic_v9")
+    base = next(p for p in table.bases() if table.meta.active_timeline().find(time_of(p)))
+    folder, _, name = base.rpartition("/")
+    file_id, time = name.split("_")[0], time_of(base)
+    instant = table.meta.active_timeline().find(time)
+    assert instant is not None
+    table.move(table.instant_file(instant), f"{table.folder()}/{time}.{instant.action}")
+    table.put(f"{folder}/.{file_id}_{time}.log.9_0-1-2", b"")
+    codes = {each.code for each in examine(table.storage, table.clock)}
+    assert "visible-orphan" not in codes
+
+
 def test_savepoints_keep_files_that_must_be_there():
     small = SmallTable()
     small.write(*GROUPS)
@@ -208,6 +264,9 @@ def test_the_table_tells_and_the_client_repairs(tmp_path: Path):
         other = base / beside(f"eu/{path.name}", time=format_instant_time(clock.now_ms(), "UTC"))
         other.write_bytes(path.read_bytes())
         os.utime(other, (clock.now_ms() / 1000, clock.now_ms() / 1000))
+        times = (format_instant_time(clock.now_ms() + ms, "UTC") for ms in (0, 1000))
+        for name, data in rollback_of(Table(base)._meta, *times).items():
+            (base / name).write_bytes(data)
         clock.advance(2 * DAY_MS)
         (found,) = Table(base).doctor().to_pylist()
         assert (found["code"], found["fixable"]) == ("orphan-file", True)

@@ -9,22 +9,48 @@ from hypothesis.stateful import invariant, precondition
 from strandline.table_services.doctor.examination import examine
 from tests.kit.short_runs import examples
 from tests.kit.tables.model.acting import ActingMachine
+from timeline.metadata.instant_metadata import CleanMetadata
 
 pytestmark = pytest.mark.property
 
 
 class SoundTable(ActingMachine):
-    """Its logs have no blocks, so that their ends say nothing."""
+    """Its logs have no blocks, so that their ends say nothing, and its base files no footers."""
 
     @precondition(lambda self: hasattr(self, "table"))
     @invariant()
     def nothing_is_wrong(self) -> None:
-        found = examine(self.table.storage, self.table.clock)
-        found = tuple(each for each in found if "last block" not in each.what)
+        found = examine(self.table.storage, self.table.clock, deep=True)
+        empty = "last block", "footer can't be read"
+        found = tuple(f for f in found if not any(what in f.what for what in empty))
         late = {*self.table.doubles, *self.table.doubles.values()}
         expected = [each for each in found if each.code == "duplicate-base-file"]
         assert {name for each in expected for name in each.names} <= late
+        # A clean that was planned before a savepoint deletes what that protects.
+        cleaned = self._cleaned() if any("savepoint" in each.what for each in found) else set()
+        expected += [
+            each
+            for each in found
+            if "a savepoint protects it" in each.what and {path_name(*each.names)} <= cleaned
+        ]
         assert [each for each in found if each not in expected] == []
+
+    def _cleaned(self) -> set[str]:
+        """Return the names of the files that cleans of the timeline have deleted."""
+        meta = self.table.meta
+        cleans = [i for i in meta.active_timeline().completed() if i.action == "clean"]
+        read = [meta.read(instant) for instant in cleans]
+        return {
+            path_name(path)
+            for clean in read
+            if isinstance(clean, CleanMetadata)
+            for done in clean.partition_metadata.values()
+            for path in done.success_delete_files
+        }
+
+
+def path_name(path: str) -> str:
+    return path.rpartition("/")[2]
 
 
 TestSoundTable = SoundTable.TestCase

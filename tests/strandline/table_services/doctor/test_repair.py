@@ -165,6 +165,8 @@ def test_whatever_call_fails_the_next_repair_finishes(scenario, subtests):
 def orphan_in(table: Recorded, *, time_days: float = 2, mtime_days: float = 2) -> str:
     path = table.bases()[-1]
     other = beside(path, time=table.time(time_days))
+    if time_days > 0:
+        table.roll_back(time_days)
     return table.put(other, table.data(path), mtime_days)
 
 
@@ -195,6 +197,72 @@ def test_while_a_rollback_pends_no_data_file_is_deleted():
     assert [each.fixable for each in examine(table.storage, table.clock)] == [False]
     assert repair(table.storage, NO_LOCK, table.clock) == ()
     assert path in table.storage.files
+
+
+class CountedLock(LockProvider):
+    """A lock that is acquired only some times."""
+
+    name = "CountedLock"
+    is_shared = True
+
+    def __init__(self, times: int) -> None:
+        self.left, self.held = times, 0
+
+    def try_lock(self, timeout_s: float) -> bool:
+        self.left -= 1
+        self.held += self.left >= 0
+        return self.left >= 0
+
+    def unlock(self) -> None:
+        """Do nothing."""
+
+    def is_held(self) -> bool:
+        return True
+
+    def describe(self) -> str:
+        return "a test"
+
+
+def with_heartbeats(count: int) -> Recorded:
+    table = Recorded("cow_basic_v9")
+    for n in range(count):
+        table.put(f".hoodie/.heartbeat/{table.time(2 + n / 1e6)}", b"")
+    return table
+
+
+def test_the_lock_is_given_back_after_some_files():
+    table = with_heartbeats(501)
+    provider = CountedLock(9)
+    done = repair(table.storage, TableLock(provider, LockRetries(), lambda _: None), table.clock)
+    assert all(each.done for each in done)
+    assert (len(done), provider.held) == (501, 3)
+
+
+def test_what_was_done_before_the_lock_is_lost_is_told():
+    table = with_heartbeats(300)
+    lock = TableLock(CountedLock(1), LockRetries(), lambda _: None)
+    done = repair(table.storage, lock, table.clock)
+    assert [each.done for each in done] == [True] * 250 + [False] * 50
+    assert all(each.failed and "a test" in each.what for each in done[250:])
+    assert len(table.paths(".heartbeat/")) == 50
+
+
+def test_a_partition_without_named_files_gets_no_metadata_any_more():
+    table = Recorded("cow_basic_v9")
+    path = table.bases()[-1]
+    folder = path.rpartition("/")[0]
+    del table.storage.files[f"{folder}/.hoodie_partition_metadata"]
+    heartbeat = table.put(f".hoodie/.heartbeat/{table.time()}", b"")
+
+    def clean() -> None:
+        for each in table.paths(f"{folder}/"):
+            del table.storage.files[each]
+
+    done = repair(table.storage, locked(clean), table.clock)
+    assert {each.name: each.done for each in done} == {
+        f"{folder}/.hoodie_partition_metadata": False,
+        heartbeat: True,
+    }
 
 
 class MeanwhileLock(LockProvider):
