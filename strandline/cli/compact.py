@@ -44,7 +44,10 @@ def compact(
     """
     parsed = writer_options(options, apply=apply, own=[STRATEGY.name], flags="--strategy")
     if plan and not apply:
-        raise ConfigError("--plan is given without --apply, which alone changes the table")
+        raise ConfigError(
+            "--plan is given without --apply; allowed: --plan --apply, which plans a compaction, or"
+            " neither, which shows what it would take"
+        )
     if not apply:
         _show(source, strategy, output)
         return

@@ -23,6 +23,7 @@ from fsview.load.listing import PATH_CHARACTERS
 from fsview.store.spill.malloc_trim import share_heap
 from fsview.store.stores import StoreOptions
 from strandline.server.http.authorization import (
+    UI,
     is_readable_by_all,
     parse_networks,
     read_token_file,
@@ -205,7 +206,9 @@ def _run(
         text = f"serving {what} on {server.url} to {parts.admission}"
         if server.metrics_port is not None:
             text += f", metrics on {options.url(server.metrics_port)}/metrics"
-        log.write(event(settings.own.log_format, __name__, text))
+        if settings.own.ui:
+            text += f", page at {server.url}{UI}"
+        log.write(event(settings.own.log_format, __name__, text, has_time=False))
 
     server.run(announce)
     _close(fleet)

@@ -57,6 +57,7 @@ def overview(found: FleetRead, tables: Iterable[str] = ()) -> dict[str, Any]:
                 "drained": member.name in fleet.drained,
                 "group": member.group,
                 "roots": member.roots or None,
+                "token": member.token or None,
                 **_load(found, member.name),
             }
             for member in _waiting(found)
@@ -181,6 +182,7 @@ def _seat_row(found: FleetRead, seat: HeldSeat) -> dict[str, Any]:
     return {
         "ready": living[seat.holder].is_ready,
         "roots": living[seat.holder].roots or None,
+        "token": living[seat.holder].token or None,
         "number": seat.number,
         "group": seat.group,
         "url": seat.url,
@@ -241,4 +243,7 @@ def _role(told: dict[str, Any], row: dict[str, Any], role: str) -> str:
     marks = {group["name"]: group["mark"] for group in told["groups"]}
     is_odd = row["group"] and row["roots"] != marks[row["group"]]
     roots = f"roots {row['roots'] or 'unknown'}" if is_odd else ""
-    return ", ".join(word for word in (role, leads, _of_group(told, row), roots) if word)
+    # A token is replaced at one server after the other; alike ones say nothing.
+    tokens = {each["token"] for each in (*told["seats"], *told["waiting"]) if each["url"]}
+    token = f"token {row['token'] or 'none'}" if len(tokens) > 1 else ""
+    return ", ".join(word for word in (role, leads, _of_group(told, row), roots, token) if word)

@@ -275,17 +275,19 @@ def log_to(descriptor: int, level: str, form: str = "text", pattern: str = TEXT)
     return writer
 
 
-def event(form: str, name: str, message: str) -> str:
+def event(form: str, name: str, message: str, *, has_time: bool = True) -> str:
     """Return the line of an event that is logged whatever the level is.
 
     Args:
-        form: ``"text"``, whose line is the message alone, or ``"json"``.
+        form: ``"text"`` or ``"json"``.
         name: Of the logger.
         message: The event.
+        has_time: Whether a line of text has time, level and logger, like all others of the log;
+            otherwise it is the message alone.
     """
     if form == "json":
         return JsonFormatter().format(_event(name, message))
-    return escaped(message)
+    return TextFormatter().format(_event(name, message)) if has_time else escaped(message)
 
 
 def _event(name: str, message: str, level: int = logging.INFO) -> logging.LogRecord:

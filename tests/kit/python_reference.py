@@ -32,9 +32,9 @@ DOCUMENT = ROOT / "docs" / "python.md"
 HEAD = """\
 # Reference: Python names and errors
 
-What jobs import, with the first sentence of each docstring; `help(Table.scan)` has the rest. Other
-names may change without notice. This page is generated from the code by
-`python -m tests.kit.reference --write`; edit the docstrings.
+What jobs import: signatures with types and defaults, and the first sentence of each docstring;
+`help(Table.scan)` has parameters, shapes and errors. Other names may change without notice. This
+page is generated from the code by `python -m tests.kit.reference --write`; edit the docstrings.
 """
 CLASSES = {
     "`from strandline import`": (Table, WriteClient, LocalEngine, TimelineService),
@@ -118,7 +118,7 @@ def _members(kind: type) -> Iterator[tuple[str, str]]:
             yield f"`{name}`", _first(member)
         elif isinstance(member, staticmethod | classmethod) or inspect.isfunction(member):
             function = getattr(member, "__func__", member)
-            yield f"`{name}({_parameters(inspect.signature(function))})`", _first(function)
+            yield f"`{name}{_signature(function)}`", _first(function)
     if dataclasses.is_dataclass(kind):
         missing = {each.name for each in dataclasses.fields(kind)} - told.keys()
         assert not {name for name in missing if not name.startswith("_")}, (kind, missing)
@@ -133,44 +133,36 @@ def _attributes(doc: str) -> dict[str, str]:
     return {name: _sentence(text) for name, text in found}
 
 
-def _parameters(signature: inspect.Signature) -> str:
-    names = []
-    for each in signature.parameters.values():
-        if (
-            each.kind is each.KEYWORD_ONLY
-            and "*" not in names
-            and not any(n[0] == "*" for n in names)
-        ):
-            names.append("*")
-        star = {each.VAR_POSITIONAL: "*", each.VAR_KEYWORD: "**"}.get(each.kind, "")
-        default = "" if each.default is each.empty else "=…"
-        names.append(f"{star}{each.name}{default}")
-    return ", ".join(name for name in names if name not in ("self", "cls"))
+def _signature(function: Any) -> str:
+    """Return parameters with types and defaults, and what is returned."""
+    source = textwrap.dedent(inspect.getsource(function))
+    definition = next(n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.FunctionDef))
+    return _of_source(definition)
 
 
 def _functions() -> Iterator[tuple[str, str]]:
     for each in FUNCTIONS:
         package = each.__module__ if "fleet" in each.__module__ else "executor_proxy"
-        yield f"`{package}.{each.__name__}({_parameters(inspect.signature(each))})`", _first(each)
+        yield f"`{package}.{each.__name__}{_signature(each)}`", _first(each)
     for module, names in (OF_SPARK | SOURCES).items():
         path = ROOT.joinpath(*module.split(".")).with_suffix(".py")
         for node in ast.parse(path.read_text("utf-8")).body:
             if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name in names:
                 doc = ast.get_docstring(node) or ""
-                arguments = getattr(node, "args", None)
-                called = "" if arguments is None else f"({', '.join(_of_source(arguments))})"
+                called = _of_source(node) if isinstance(node, ast.FunctionDef) else ""
                 yield f"`{module}.{node.name}{called}`", _sentence(doc)
 
 
-def _of_source(arguments: ast.arguments) -> Iterator[str]:
-    """Yield parameters as ``_parameters`` shows them."""
-    plain = [*arguments.posonlyargs, *arguments.args]
-    required = len(plain) - len(arguments.defaults)
-    yield from (f"{each.arg}{'=…' * (n >= required)}" for n, each in enumerate(plain))
-    if arguments.kwonlyargs:
-        yield "*"
-    for each, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
-        yield f"{each.arg}{'=…' * (default is not None)}"
+def _of_source(definition: ast.FunctionDef) -> str:
+    """Return a function's parameters and its result as in the source, without ``self``."""
+    arguments = definition.args
+    for plain in (arguments.posonlyargs, arguments.args):
+        plain[:] = [each for each in plain if each.arg not in ("self", "cls")]
+    returns = "" if definition.returns is None else f" -> {ast.unparse(definition.returns)}"
+    if "contextmanager" in map(ast.unparse, definition.decorator_list):
+        returns = returns.replace("Iterator", "AbstractContextManager", 1)
+    # All parameters have types, so that Python's style has spaces around defaults.
+    return f"({ast.unparse(arguments).replace('=', ' = ')}){returns}"
 
 
 def _errors(kind: type[StrandlineError] = StrandlineError, depth: int = 0) -> Iterator[Any]:

@@ -88,7 +88,7 @@ def test_a_plan_is_shown_and_executed(base):
     ("arguments", "match"),
     [
         (("--strategy", "x"), "hoodie.compaction.strategy is 'x'; allowed: org.apache"),
-        (("--plan",), "--plan is given without --apply"),
+        (("--plan",), "without --apply; allowed: --plan --apply, which"),
         (("--option", "hoodie.write.lock.provider=x"), "--option is given without --apply"),
         (
             ("--apply", "--option", "hoodie.compaction.strategy=x"),

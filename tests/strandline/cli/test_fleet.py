@@ -25,6 +25,7 @@ from strandline.fleet.records import (
     read_fleet,
     roots_mark,
     seat_bytes,
+    token_mark,
 )
 from strandline.fleet.roster import Roster
 from strandline.fleet.seats import HeldSeat, Member
@@ -107,6 +108,28 @@ def test_the_mark_of_the_roots_is_shown(path: Path) -> None:
     ]
     assert told["roots"] == lake
     assert [row["roots"] for row in (*told["seats"], *told["waiting"])] == [None, lake, lake]
+
+
+def test_marks_of_tokens_are_shown_while_they_differ(path: Path) -> None:
+    """As long as some servers of a rotation have the lines of their file swapped, others not."""
+    old, new = token_mark("old"), token_mark("new")
+    with closing(SqliteState(path)) as state:
+        for name in "ab":
+            url, clock = f"http://{name}:1", ManualClock(0)
+            roster = Roster(state, url, clock=clock, token=old, other_token=new)
+            roster.join()
+            roster.step()
+        alike = run("status", f"sqlite://{path}").output
+        roster.use_marks([new, old])
+        roster.step()
+        shown = run("status", f"sqlite://{path}").output.splitlines()
+        told = json.loads(run("status", f"sqlite://{path}", "--json").output)
+    assert old not in alike
+    assert [line.partition("0       0")[2].strip() for line in shown[4:]] == [
+        f"leader, token {old}",
+        f"waits, token {new}",
+    ]
+    assert [row["token"] for row in (*told["seats"], *told["waiting"])] == [old, new]
 
 
 def test_the_servers_of_a_table_are_those_of_the_ring(

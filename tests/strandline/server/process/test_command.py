@@ -260,7 +260,8 @@ def test_the_command_serves_until_a_signal(tmp_path: Path, number: signal.Signal
     (tmp_path / "token").write_text("s3cret\n")
     lake, token = str(tmp_path / "lake"), str(tmp_path / "token")
     with Serving("--root", lake, "--port", "0", "--token-file", token) as serving:
-        assert serving.first == f"serving {lake} on {serving.url} to bearers of the token\n"
+        told = f"serving {lake} on {serving.url} to bearers of the token"
+        assert serving.first == f"{told}, page at {serving.url}/ui/\n"
         assert serving.get("/healthz") == b'{\n  "ok": true\n}\n'
         answer = HttpSession(serving.url, "s3cret").request(
             "POST", "/v1/hoodie/view/loadallpartitions/", {"basepath": str(base)}
@@ -343,7 +344,8 @@ def test_in_json_every_line_is_an_object_and_nothing_shows_a_secret(tmp_path: Pa
     assert settings["strandline.serve.storage.options"] == {"value": "***", "from": "file"}
     assert settings["strandline.serve.host"] == {"value": "127.0.0.1", "from": "default"}
     lines = [json.loads(line) for line in (serving.first + rest).splitlines()]
-    assert lines[0]["message"] == f"serving {roots} on {serving.url} to bearers of the token"
+    told = f"serving {roots} on {serving.url} to bearers of the token"
+    assert lines[0]["message"] == f"{told}, page at {serving.url}/ui/"
     assert [line["message"] for line in lines[1:]] == [
         f"ready, except: root {lake}: it is not there, or no directory",
         "stopped",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -12,6 +13,7 @@ import sys
 import urllib.error
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -34,6 +36,8 @@ from tests.kit.tables import golden
 from tests.strandline.server.process.test_command import LAST_INSTANT, Serving
 
 STATUS = "/v1/strandline/status"
+RELOADED: Final = re.compile(r"\d{4}-\S+ \S+ INFO strandline\.cli\.serve: SIGHUP: (.*)\n?")
+"""A line of the log, with time, level and logger."""
 
 
 class Place:
@@ -76,8 +80,8 @@ def reloaded(serving: Serving) -> tuple[str, list[str]]:
     serving.process.send_signal(signal.SIGHUP)
     before = []
     for line in serving.stderr:
-        if line.startswith("SIGHUP: "):
-            return line.removeprefix("SIGHUP: ").rstrip(), before
+        if found := RELOADED.fullmatch(line):
+            return found[1], before
         before.append(line)
     raise AssertionError(f"it ended with {serving.process.wait(PATIENCE_S)}: {before}")
 
@@ -183,9 +187,9 @@ def test_in_a_fleet_neither_roots_nor_the_token_alone_change(tmp_path: Path) -> 
     log.flush()
     os.close(writing)
     with os.fdopen(reading) as read:
-        assert read.read().splitlines() == [
-            "SIGHUP: nothing has changed",
-            f"SIGHUP: kept as before: the token in {place.token}: all servers of a fleet have the"
+        assert [RELOADED.sub(r"\1", line) for line in read.read().splitlines()] == [
+            "nothing has changed",
+            f"kept as before: the token in {place.token}: all servers of a fleet have the"
             " same; allowed: a second one below it, at all servers; then the two in the other"
             f" order; then the second alone; kept as before: roots {tmp_path}/one, {tmp_path}/two:"
             " all servers of a group have the same",
