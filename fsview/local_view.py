@@ -8,6 +8,7 @@ all views of a table share. Reading what is loaded takes no lock.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from copy import copy
 from functools import partial
 from itertools import chain
 from typing import Any, TypeVar
@@ -69,7 +70,8 @@ class LocalView(FileSystemView):
         self.table = table
         self.snapshot = snapshot
         self._use = use
-        self._nothing: frozenset[str] = frozenset()  # of the last load: see ``Loading``
+        # Of the last load, with its snapshot: see ``Loading``.
+        self._nothing: tuple[Snapshot, frozenset[str]] = snapshot, frozenset()
 
     def __repr__(self) -> str:
         path, at = self.table.storage.base_path, self.snapshot.timeline.last_time
@@ -117,8 +119,9 @@ class LocalView(FileSystemView):
 
         Cost: a list of the timeline for all partitions that aren't loaded, not for each one.
         """
-        self._load(dict.fromkeys(name for query in queries for name in query.partitions))
-        return super().look_up(queries)
+        own = copy(self)  # other threads may sync this view meanwhile, or look others up
+        own._load(dict.fromkeys(name for query in queries for name in query.partitions))
+        return FileSystemView.look_up(own, queries)
 
     # Files.
 
@@ -235,7 +238,7 @@ class LocalView(FileSystemView):
     def sync(self) -> None:
         """See ``FileSystemView``."""
         self.snapshot, self._use = self.table.sync(), None
-        self._nothing = frozenset()
+        self._nothing = self.snapshot, frozenset()  # and so keeps no older snapshot
 
     def refresh(self) -> None:
         """Sync, and count no partition as loaded, as Hudi's ``refresh/`` does."""
@@ -320,17 +323,19 @@ class LocalView(FileSystemView):
         self, partitions: Collection[str], go_on: GoOn = always, *, by_listing: bool = False
     ) -> Collection[str]:
         """Load partitions of which questions follow; return those that are held now."""
-        names = dict.fromkeys(map(_without_slash, partitions))
-        loading = self.table.loader.load(self.snapshot, names, go_on, by_listing=by_listing)
+        names, snapshot = dict.fromkeys(map(_without_slash, partitions)), self.snapshot
+        loading = self.table.loader.load(snapshot, names, go_on, by_listing=by_listing)
         # Of paths that are no partitions the table remembers only some.
-        self._nothing = loading.nothing
+        self._nothing = snapshot, loading.nothing
         return loading.held
 
     def _version(self, partition: str) -> PartitionVersion:
         """Return a partition's files, which are loaded if necessary."""
-        if partition in self._nothing and partition not in self.snapshot.files.versions:
+        snapshot, (at, nothing) = self.snapshot, self._nothing
+        # Another thread may have synced since that load, and made it one of an older snapshot.
+        if at is snapshot and partition in nothing and partition not in snapshot.files.versions:
             return PartitionVersion(partition)
-        return self.table.loader.version(self.snapshot, partition)
+        return self.table.loader.version(snapshot, partition)
 
     def _run(self, function: Callable[..., T], version: PartitionVersion, **arguments: Any) -> T:
         """Run a query; if it needs completion times from the archive, read them and repeat it."""

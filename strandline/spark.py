@@ -32,7 +32,7 @@ from strandline.read.scan import Scan
 from strandline.read.scan_plan import bytes_of
 from strandline.table_api.table import Table
 from strandline.write.engine.worker_reuse import prepare_reuse
-from strandline.write.engine.workers_python import check_python, choose_python
+from strandline.write.engine.workers_python import check_python, choose_python, refuse_connect
 from timeline.errors import InputError
 
 TASK_BYTES: Final = 128 << 20
@@ -82,7 +82,8 @@ def read(
         token: As of ``Table``; it isn't in the frame's plan, nor sent to tasks.
 
     Raises:
-        ConfigError: As of ``Table``; or the executors' Python lacks packages that tasks need.
+        ConfigError: As of ``Table``; the session is one of Spark Connect; or the executors' Python
+            lacks packages that tasks need.
         TableNotFoundError: There is no table.
         InputError: As of ``Table.scan``, or Spark has no type for a column, which is named.
         UnsupportedTableError: As of ``Table``, and of ``Table.scan``.
@@ -92,6 +93,7 @@ def read(
     Rows of different tasks have no order. Cost: as of ``Table.scan``; a task reads up to 128 MiB of
     files, or one file slice, and less if there are more cores.
     """
+    refuse_connect(session)
     choose_python(session.sparkContext)
     scan = scan_of(
         Table(base_path, storage_options, service=service, token=token),
@@ -104,7 +106,7 @@ def read(
     )
     check_python(session.sparkContext)
     schema = spark_schema(scan.schema if scan.schema.names else _ROWS_ALONE)
-    parts = task_slices(scan, _cores(session))
+    parts = task_slices(scan, session.sparkContext.defaultParallelism)
     task = _ReadTask(scan.of_slices(()), tuple(parts))
     frame = session.range(0, len(parts), 1, max(1, len(parts))).mapInArrow(task, schema)
     return frame if scan.schema.names else frame.select()
@@ -210,14 +212,6 @@ def _spark_rows(rows: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
 def task_schema(schema: pa.Schema) -> pa.Schema:
     """Return the columns as tasks yield them: with times in the units that Spark takes."""
     return pa.schema([field.with_type(_spark_unit(field.type)) for field in schema])
-
-
-def _cores(session: SparkSession) -> int:
-    """Return how many tasks run at the same time; 1 if the session doesn't tell (Spark Connect)."""
-    try:
-        return max(1, int(session.sparkContext.defaultParallelism))
-    except PySparkException:
-        return 1
 
 
 def _without_columns(count: int) -> pa.RecordBatch:

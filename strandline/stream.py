@@ -25,7 +25,8 @@ from py4j.protocol import Py4JError
 
 from strandline.settings.setting import shortened
 from strandline.write.engine.arrow_rows import type_name
-from strandline.write.engine.spark import SparkEngine, refuse_connect
+from strandline.write.engine.spark import SparkEngine
+from strandline.write.engine.workers_python import refuse_connect
 from strandline.write.options.settings import OPERATION
 from strandline.write.stream_sink import BatchProgress, Progress, StreamSink
 from timeline.errors import ConfigError, InputError

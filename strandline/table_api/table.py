@@ -217,7 +217,9 @@ class Table:
         zone = self.config.timezone
         begin = "" if since is None else instant_time(since, zone, "since")
         entries = TableHistory(self._meta).entries(
-            archived=True, keep=lambda instant: instant.requested_time >= begin
+            # 14 digits mean the last millisecond of their second.
+            archived=True,
+            keep=lambda instant: instant.requested_time.ljust(17, "9") >= begin,
         )
         return history_rows(entries, zone)
 

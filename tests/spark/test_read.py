@@ -14,7 +14,7 @@ from fsview.model.file_group import BaseFile, FileSlice, LogFile
 from strandline import LocalEngine, Table, WriteClient
 from tests.kit.formats.all_types import ALL_TYPES, FULL_ROW
 from tests.kit.tables import golden
-from timeline.errors import InputError, TableNotFoundError
+from timeline.errors import ConfigError, InputError, TableNotFoundError
 
 pytestmark = pytest.mark.spark
 
@@ -186,3 +186,9 @@ def test_a_file_that_is_gone_is_named(spark, read, tmp_path):
         path.unlink()
     with pytest.raises(Exception, match="make the scan again"):
         frame.collect()
+
+
+def test_spark_connect_is_refused_by_name(read, tmp_path):
+    session = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})()
+    with pytest.raises(ConfigError, match=r"Spark Connect .*pyspark\.sql\.connect\.session\.Spark"):
+        read(session, str(tmp_path))

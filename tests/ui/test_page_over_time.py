@@ -180,6 +180,23 @@ def test_a_large_fleet_shows_some_tables_and_says_of_how_many(visit: Visit) -> N
     expect(owners.locator("#kept")).to_have_count(1)
 
 
+def test_a_late_answer_is_of_no_other_order(visit: Visit) -> None:
+    answers = Answers(visit, server(A, 1))
+    visit.go("tables")
+    late: list[Route] = []
+    visit.page.route("**/v2/tables?*order=requests*", lambda route: late.append(route))
+    with visit.page.expect_request("**/v2/tables?*order=requests*"):
+        visit.page.get_by_role("button", name="Most look-ups").click()
+    answers.rows = [table(3, A, 1)]
+    visit.page.get_by_role("button", name="Most memory").click()
+    shown = visit.page.get_by_role("table", name="Open tables")
+    expect(shown).to_contain_text("t0003")
+    late[0].fulfill(json={"rows": [table(4, A, 1)], "tables_open": 1, "next": None})
+    visit.page.evaluate("fetch('icon.svg').then(() => null)")
+    visit.settle()
+    assert "t0003" in shown.inner_text()
+
+
 def test_a_server_that_never_answers_is_named(visit: Visit) -> None:
     visit.page.route("**/v2/status?*", lambda _: None)
     visit.page.goto(f"{visit.url}/ui/")

@@ -50,7 +50,7 @@ def mapped_client_errors(full: str) -> Iterator[None]:
 
     Raises:
         BucketNotFoundError: S3 says that the path's bucket doesn't exist.
-        ConfigError: The client refuses an option.
+        ConfigError: The client refuses an option, or an argument of the driver's.
         StorageUnavailableError: Any other error, with a hint if it is one of keys or addresses.
     """
     with mapped_errors(full):
@@ -74,9 +74,10 @@ def mapped_client_errors(full: str) -> Iterator[None]:
             unknown = _UNKNOWN_OPTION.search(str(exc)) if isinstance(exc, TypeError) else None
             if unknown:
                 raise ConfigError(
-                    f"storage option {unknown[1]} isn't one of the driver of {full}",
+                    f"the driver of {full} takes no option {unknown[1]}",
                     hint="s3fs's are key, secret, token, profile, anon, endpoint_url,"
-                    " client_kwargs and config_kwargs",
+                    " client_kwargs and config_kwargs; if it isn't one of the storage options, the"
+                    " releases of the driver and of its libraries don't fit",
                 ) from exc
             message = f"{full}: {str(exc) or type(exc).__name__}"
             hint = _HINTS.get(type(exc).__name__)
@@ -85,6 +86,14 @@ def mapped_client_errors(full: str) -> Iterator[None]:
 
 def _s3_answer(exc: OSError) -> Mapping[str, Any]:
     """Return the ``Error`` of S3's answer that led to an error; empty for other errors."""
-    response = getattr(exc.__cause__, "response", None) or {}
-    found: Mapping[str, Any] = response.get("Error", {})
-    return found
+    found = s3_response(exc).get("Error")
+    return found if isinstance(found, Mapping) else {}
+
+
+def s3_response(exc: OSError) -> Mapping[str, Any]:
+    """Return S3's answer in botocore's error that led to an error; empty for other errors.
+
+    Errors of other clients, such as Azure's, may have a ``response`` that is an object.
+    """
+    response = getattr(exc.__cause__, "response", None)
+    return response if isinstance(response, Mapping) else {}

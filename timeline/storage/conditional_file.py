@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fsspec.asyn import sync
 
 from timeline.errors import AlreadyExistsError, ConfigError
-from timeline.storage.client_error import mapped_client_errors
+from timeline.storage.client_error import mapped_client_errors, s3_response
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -179,8 +179,7 @@ def s3_conditions(url: str) -> Iterator[None]:
 
 def http_status(error: OSError) -> int | None:
     """Return the HTTP status in botocore's error that an error of s3fs stands for."""
-    response = getattr(error.__cause__, "response", None) or {}
-    status = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+    status = s3_response(error).get("ResponseMetadata", {}).get("HTTPStatusCode")
     return status if isinstance(status, int) else None
 
 

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
 from fsview.metrics import Latencies
+from fsview.wire.param import WATCH_PATH
 from strandline.server.http.authorization import Admission
 from strandline.server.http.exchange import Exchange
 from strandline.server.http.hanging import HANGS_S, HangingRequests
@@ -229,10 +230,11 @@ class ConnectionRegistry:
         return {"open": open_, "at_most": self.room, **dict(sorted(counted.items()))}
 
     def _clients(self) -> dict[str, list[str]]:
-        """Return by table the clients whose requests the application answers; for any thread."""
+        """Return by table the clients that wait for an answer, without watchers; for any thread."""
         found: dict[str, list[str]] = {}
         for exchange in list(self._tasks.values()):  # one step, as the loop may change it meanwhile
-            found.setdefault(exchange.request.table, []).append(exchange.request.peer)
+            if exchange.request.path.rstrip("/") != WATCH_PATH:
+                found.setdefault(exchange.request.table, []).append(exchange.request.peer)
         return found
 
     async def close(self, grace_s: float) -> None:

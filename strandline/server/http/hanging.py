@@ -46,10 +46,11 @@ class HangingRequests:
 
     def status(self) -> list[dict[str, Any]]:
         """Return a row for each table, the longest request first, fit for JSON; for any thread."""
-        held = self._held(self._hangs_s)
-        if not held:
-            return []
-        clients = self._clients()
+        return self._rows(self._held(self._hangs_s))
+
+    def _rows(self, held: Mapping[str, float]) -> list[dict[str, Any]]:
+        """Return the rows of tables that have been held for so many seconds."""
+        clients = self._clients() if held else {}
         return [
             {
                 "table": table,
@@ -75,18 +76,15 @@ class HangingRequests:
         held = self._held(self._hangs_s)
         logged = {table: at for table, at in self._logged_s.items() if table in held}
         self._logged_s = logged
-        if all(now - logged.get(table, -PERIOD_S) < PERIOD_S for table in held):
-            return
-        for row in self.status():
-            table = row["table"]
-            if now - logged.get(table, -PERIOD_S) >= PERIOD_S:
-                logged[table] = now
-                logger.warning(
-                    "%s: a request has held a thread for %.0f s; calls to its storage: %s;"
-                    " waited for by %s",
-                    *(table, row["seconds"], _text(row["calls"])),
-                    ", ".join(row["clients"]) or "nobody",
-                )
+        due = {t: s for t, s in held.items() if now - logged.get(t, -PERIOD_S) >= PERIOD_S}
+        for row in self._rows(due):
+            logged[row["table"]] = now
+            logger.warning(
+                "%s: a request has held a thread for %.0f s; calls to its storage: %s;"
+                " waited for by %s",
+                *(row["table"], row["seconds"], _text(row["calls"])),
+                ", ".join(row["clients"]) or "nobody",
+            )
 
 
 def _text(calls: Iterable[Mapping[str, Any]]) -> str:

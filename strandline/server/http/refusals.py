@@ -35,6 +35,7 @@ NEWEST: Final = 50
 """Kinds of refusals in the status."""
 _REASON_CHARACTERS: Final = 500
 _TABLE_CHARACTERS: Final = 200
+_SECRET: Final = re.compile(r"(://[^/@:\s]*:)[^/@\s]*@")
 _REPORT: Final = re.compile(rb"(?:%b)=[0-9]{1,6}" % b"|".join(c.encode() for c in FALLBACK_CAUSES))
 _OTHER_ROUTE: Final = "other"
 """Stands for every path that isn't a route of the service: their number is unbounded."""
@@ -46,7 +47,7 @@ class Refusal:
 
     Attributes:
         status: Of the response.
-        reason: A sentence for the log; it may reveal more than the response does.
+        reason: A sentence for the log and the status; it may reveal more than the response does.
         code: Of the error; empty: the status's name serves as code.
         path: Of the request; empty: not known.
         table: The table's base path in its canonical spelling; empty: none, or not known.
@@ -81,8 +82,16 @@ class Refusal:
 
     def __str__(self) -> str:
         to = f" to {self.peer}" if self.peer else ""
-        about = f" for table {shortened(self.table, _TABLE_CHARACTERS)}" if self.table else ""
-        return f"{to}{about}: {shortened(self.reason, _REASON_CHARACTERS)}"
+        about = f" for table {_shown(self.table, _TABLE_CHARACTERS)}" if self.table else ""
+        return f"{to}{about}: {_shown(self.reason, _REASON_CHARACTERS)}"
+
+
+def _shown(text: str, most: int) -> str:
+    """Return a text of a client for log and page: the ends of what is long, without secrets.
+
+    Hadoop's old form of base paths has them: ``s3a://key:secret@bucket/t``.
+    """
+    return shortened(_SECRET.sub(r"\1***@", text), most)
 
 
 class _Kind(NamedTuple):
@@ -188,9 +197,9 @@ class Refusals:
             "status": refusal.status,
             "code": kind.code,
             "route": route,
-            "table": shortened(refusal.table, _TABLE_CHARACTERS),
+            "table": _shown(refusal.table, _TABLE_CHARACTERS),
             "client": refusal.peer,
-            "reason": shortened(refusal.reason, _REASON_CHARACTERS),
+            "reason": _shown(refusal.reason, _REASON_CHARACTERS),
             "request": refusal.request_id,
             "count": 1 if before is None else before["count"] + 1,
         }

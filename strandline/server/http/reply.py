@@ -52,8 +52,8 @@ class Reply:
         headers: Names in lower case, without content type and length.
         rest: The body in parts, made while it is sent, in place of ``body``. An error in it closes
             the connection.
-        why: Code and text of the reported error for the log; the text may reveal more than the body
-            does. Empty: only the status is logged.
+        why: Code and text of the reported error, for the log and the status; the text may reveal
+            more than the body does. Empty: only the status is logged.
         held: An object kept alive until the reply is sent; counts a body received from a peer.
     """
 

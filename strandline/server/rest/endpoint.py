@@ -405,6 +405,11 @@ class RestEndpoint:
             fields = {REQUEST_ID: asked.request.fields.get(REQUEST_ID, b"-")}
             sent = Forwarded("GET", target, fields, within_s=MEMBER_S, may_be_late=True)
             answer = await forwarder.tell(url, sent)
+            if answer is not None and answer.status == HTTPStatus.BAD_REQUEST and "once" in params:
+                # An older release, while servers are replaced: it has no such parameters.
+                params = {k: v for k, v in params.items() if k not in _OF_A_PAGE}
+                params["limit"] = MOST_ROWS
+                continue
             if answer is None or answer.status != HTTPStatus.OK:
                 status = "no answer" if answer is None else f"status {answer.status}"
                 raise BadAnswerError(f"{url}: {status}")

@@ -107,11 +107,27 @@ def in_micros(rows: pa.Table) -> pa.Table:
             continue
         column = rows.column(at)
         try:
-            cast = column.cast(kind)
+            cast = _exact(column, kind)
         except pa.ArrowInvalid:
             raise _inexact(column, field.name, kind) from None
         rows = rows.set_column(at, field.with_type(kind), cast)
     return rows
+
+
+def _exact(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """Return a column with times in other units.
+
+    Raises:
+        ArrowInvalid: A time isn't exact in them.
+    """
+    try:
+        return column.cast(kind)
+    except pa.ArrowInvalid:
+        # Null lists and structs may hide any values, which count for casts, but not for equality.
+        cast = column.cast(kind, safe=False)
+        if cast.cast(column.type, safe=False).equals(column):
+            return cast
+        raise
 
 
 def _inexact(column: pa.ChunkedArray, name: str, kind: pa.DataType) -> InputError:
@@ -120,13 +136,16 @@ def _inexact(column: pa.ChunkedArray, name: str, kind: pa.DataType) -> InputErro
     while after - first > 1:
         middle = (first + after) // 2
         try:
-            column.slice(first, middle - first).cast(kind)
+            _exact(column.slice(first, middle - first), kind)
         except pa.ArrowInvalid:
             after = middle
         else:
             first = middle
-    value = column.slice(first, 1)
-    shown = "" if pa.types.is_nested(kind) else f", {value.cast(pa.string())[0].as_py()},"
+    shown = ""
+    if not pa.types.is_nested(kind):
+        # Shown in UTC, as Arrow may not know the zone.
+        value = column.slice(first, 1).cast(pa.timestamp(column.type.unit)).cast(pa.string())
+        shown = f", {value[0].as_py()}{'Z' if column.type.tz else ''},"
     return InputError(
         f"column {name!r} is {column.type}, and times are stored in microseconds; row {first}"
         f"{shown} isn't exact in them (rows are counted from 0)",
@@ -146,6 +165,12 @@ def _kind_in_micros(kind: pa.DataType, levels: int) -> pa.DataType:
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         inner = kind.value_field.with_type(_kind_in_micros(kind.value_type, levels - 1))
         return (pa.large_list if pa.types.is_large_list(kind) else pa.list_)(inner)
+    if pa.types.is_map(kind):
+        key, item = (
+            each.with_type(_kind_in_micros(each.type, levels - 1))
+            for each in (kind.key_field, kind.item_field)
+        )
+        return pa.map_(key, item, keys_sorted=kind.keys_sorted)
     return kind
 
 

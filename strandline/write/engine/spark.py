@@ -71,12 +71,11 @@ from strandline.write.engine.spark_rows import (
     run_moves,
     streams,
 )
-from strandline.write.engine.workers_python import check_python, choose_python
-from timeline.errors import ConfigError, InputError
+from strandline.write.engine.workers_python import check_python, choose_python, refuse_connect
+from timeline.errors import InputError
 
 logger = logging.getLogger(__name__)
 
-_CONNECT: Final = "pyspark.sql.connect"
 _LOOPBACK: Final = "127.0.0.1"
 _RESULT_LIMIT: Final = "spark.driver.maxResultSize"
 _POOL: Final = "spark.scheduler.pool"
@@ -365,20 +364,6 @@ class _Given:
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 yield from pa.ipc.open_stream(self.tables[number])
-
-
-def refuse_connect(value: object) -> None:
-    """Refuse sessions and DataFrames of Spark Connect.
-
-    Raises:
-        ConfigError: ``value`` belongs to Spark Connect; the message names its class.
-    """
-    kinds = [f"{kind.__module__}.{kind.__qualname__}" for kind in type(value).__mro__]
-    if any(kind.startswith(_CONNECT + ".") for kind in kinds):
-        raise ConfigError(
-            f"Spark Connect isn't supported: {kinds[0]} has no SparkContext in this process",
-            hint="use a classic session, SparkSession.builder.master(...).getOrCreate()",
-        )
 
 
 def driver_addresses(context: SparkContext) -> tuple[str, str | None]:

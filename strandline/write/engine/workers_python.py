@@ -1,4 +1,4 @@
-"""Which Python the tasks of a Spark context run.
+"""Which Python the tasks of a Spark context run; sessions that have none are refused.
 
 PySpark takes the variable ``PYSPARK_PYTHON``, for which ``spark-submit`` has the setting
 ``spark.pyspark.python``. Without it, tasks run the ``python3`` that the executors find, which isn't
@@ -20,6 +20,8 @@ from timeline.errors import ConfigError
 
 SETTING: Final = "spark.pyspark.python"
 VARIABLE: Final = "PYSPARK_PYTHON"
+_DEFAULT: Final = "python3"
+_CONNECT: Final = "pyspark.sql.connect"
 NEEDED: Final = ("pyarrow", "numpy", "fsspec")
 """What tasks of this package import."""
 _ADVICE: Final = (
@@ -28,7 +30,21 @@ _ADVICE: Final = (
 )
 
 _checked: WeakSet[Any] = WeakSet()
-"""Contexts whose executors were asked."""
+"""Contexts whose executors were asked, or needn't be."""
+
+
+def refuse_connect(value: object) -> None:
+    """Refuse sessions and DataFrames of Spark Connect.
+
+    Raises:
+        ConfigError: ``value`` belongs to Spark Connect; the message names its class.
+    """
+    kinds = [f"{kind.__module__}.{kind.__qualname__}" for kind in type(value).__mro__]
+    if any(kind.startswith(_CONNECT + ".") for kind in kinds):
+        raise ConfigError(
+            f"Spark Connect isn't supported: {kinds[0]} has no SparkContext in this process",
+            hint="use a classic session, SparkSession.builder.master(...).getOrCreate()",
+        )
 
 
 def choose_python(context: Any) -> None:
@@ -37,7 +53,7 @@ def choose_python(context: Any) -> None:
     Args:
         context: A ``SparkContext``; functions that are made for it later run that Python.
     """
-    if os.environ.get(VARIABLE):
+    if os.environ.get(VARIABLE) or context.pythonExec != _DEFAULT or context in _checked:
         return
     named = context.getConf().get(SETTING)
     if named:  # given to a session's builder, where PySpark ignores it
@@ -57,6 +73,7 @@ def check_python(context: Any) -> None:
     if os.environ.get(VARIABLE) or _is_on_this_machine(context) or context in _checked:
         return
     if context.getConf().get(SETTING):
+        _checked.add(context)  # as Spark copies all settings for each look at one
         return
     try:
         (missing,) = context.parallelize((NEEDED,), 1).map(missing_packages).collect()

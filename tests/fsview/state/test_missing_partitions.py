@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Collection
+from itertools import count
 from pathlib import Path
 from sys import getsizeof
+from typing import Any
 
 import pytest
 
@@ -129,6 +132,49 @@ def test_a_path_that_becomes_a_partition_while_many_are_looked_for_has_its_files
     assert [file.file_id for file in newest.latest_base_files(made)] == ["n1-0"]
     view.sync()
     assert after.latest_base_files(made) == ()
+
+
+@pytest.mark.property
+def test_what_a_load_did_not_find_says_nothing_of_a_later_snapshot() -> None:
+    """Another thread syncs the view between the load's end and what the load leaves behind."""
+    table = small_table()
+    archived(table)  # so that nothing is read from commits
+    shared = LocalView.newest(TableView(table.storage))
+    made, *others = invented(0, MOST_MISSING + 2)
+    names = ["a", *others, made]
+    calls = count()
+
+    def meanwhile() -> None:
+        # Called before each is listed, then for each that is held.
+        if next(calls) == len(names):
+            table.write((made, "n1-0"))
+            shared.sync()
+
+    shared.load_partitions(names, meanwhile)
+    assert [file.file_id for file in shared.latest_base_files(made)] == ["n1-0"]
+
+
+@pytest.mark.property
+def test_a_sync_of_another_thread_within_a_look_up_costs_no_further_list() -> None:
+    table = small_table()
+    archived(table)  # so that nothing is read from commits
+    names = tuple(invented(0, MOST_MISSING + 2))
+    lists = []
+
+    class Shared(LocalView):
+        """One that is synced just after a look-up has loaded."""
+
+        def _load(self, *arguments: Any, **more: Any) -> Collection[str]:
+            held = super()._load(*arguments, **more)
+            table.write(("a", "a9-0"))
+            shared.sync()
+            lists.append(table.storage.calls.snapshot()["list", "lookup"])
+            return held
+
+    shared = Shared.newest(TableView(table.storage))
+    (found,) = shared.look_up([LookupQuery("latest_base_files", names)])
+    assert {*found} == {()}
+    assert [table.storage.calls.snapshot()["list", "lookup"]] == lists == [len(names)]
 
 
 @pytest.mark.property

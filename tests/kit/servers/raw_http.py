@@ -29,8 +29,8 @@ class Answer:
 class RawConnection:
     """A TCP connection to a local server."""
 
-    def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S)
+    def __init__(self, port: int, own_address: str = "127.0.0.1") -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port), PATIENCE_S, (own_address, 0))
         self._left = b""
 
     def __enter__(self) -> RawConnection:

@@ -103,6 +103,21 @@ def test_a_server_without_these_routes_is_no_obstacle(pair: Pair, body: bytes) -
         assert [each.path for each in former.requests] == ["/v2/partitions"]
 
 
+def test_a_server_that_knows_no_order_gives_its_tables(pair: Pair) -> None:
+    """As above; it refuses a parameter that it doesn't know, with status 400."""
+    row = {"table": "/lake/t", "server": None, "requests": 7}
+    body = json.dumps({"rows": [row], "next": None, "tables_open": 1}).encode()
+
+    def answer(asked: Any) -> Reply:
+        return Reply(b"{}", 400) if {"once", "order"} & set(asked.params) else Reply(body)
+
+    with ScriptedServer(answer) as former:
+        pair.servers[1].current.tell(fleet_of(cast("Any", former), pair.servers[1]), 2)
+        found = pair.ask(1, "tables", limit="1", once="true", order="requests")
+        assert (found["unreachable"], found["tables_open"]) == ([], 1)
+        assert [row["table"] for row in found["rows"]] == ["/lake/t"]
+
+
 def test_tables_and_status_are_merged(pair: Pair) -> None:
     other = pair.path + "-other"
     SmallTable(LocalStorage(other)).write(("p=1", "c-0"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from dataclasses import asdict, replace
+from datetime import datetime
 
 import pyarrow as pa
 import pytest
@@ -211,3 +212,14 @@ def test_a_commit_rolled_back_while_they_are_read_is_left_out(tmp_path):
         file.unlink()
     found += [commit.requested_time for commit in reading]
     assert found == wanted[:-1]
+
+
+def test_an_instant_of_14_digits_is_of_the_second_it_names(tmp_path):
+    """Hudi before 0.11 named instants so; they mean the last millisecond."""
+    base = built("cow_basic_v6", tmp_path)
+    newest = max(commits_of(base))
+    for path in (base / ".hoodie").glob(f"{newest}.*"):
+        named = path.rename(path.with_name(path.name.replace(newest, newest[:14])))
+        named.write_bytes(named.read_bytes().replace(newest.encode(), newest[:14].encode()))
+    second = datetime.strptime(newest[:14], "%Y%m%d%H%M%S").isoformat()
+    assert newest[:14] in Table(str(base)).history(second)["requested_time"].to_pylist()

@@ -16,6 +16,7 @@ from timeline.errors import (
     TableNotFoundError,
 )
 from timeline.storage.client_error import mapped_client_errors
+from timeline.storage.conditional_file import http_status
 from timeline.storage.fsspec_storage import FsspecStorage
 
 
@@ -58,6 +59,20 @@ def test_other_answers_keep_their_meaning() -> None:
     assert (type(error), error.message) == (BucketNotFoundError, "there is no bucket arn:x/y")
 
 
+def test_a_missing_file_on_azure_is_a_missing_path() -> None:
+    """adlfs raises it from azure-core's error, whose ``response`` is an object."""
+
+    class ResourceNotFoundError(Exception):
+        """As azure-core's, of this name."""
+
+        response = object()
+
+    missing = FileNotFoundError("b/t")
+    missing.__cause__ = ResourceNotFoundError("the blob doesn't exist")
+    assert type(mapped(missing)) is PathNotFoundError
+    assert http_status(missing) is None
+
+
 def test_missing_credentials_are_told_with_what_to_do() -> None:
     class NoCredentialsError(Exception):
         """As botocore's, of this name."""
@@ -78,5 +93,5 @@ def test_a_missing_bucket_is_no_missing_table(s3) -> None:
 
 def test_an_unknown_option_is_named() -> None:
     storage = FsspecStorage("s3://b/t", {"endpoint": "http://x", "anon": True})
-    with pytest.raises(ConfigError, match=r"storage option endpoint .*endpoint_url"):
+    with pytest.raises(ConfigError, match=r"takes no option endpoint .*endpoint_url"):
         storage.read("x")

@@ -8,7 +8,7 @@ const EVERY_S = 10;
 const PAGE = 200;
 
 export function tablesView(main, parameters, signal) {
-  let [shown, order] = [PAGE, "name"];
+  let [shown, order, runs] = [PAGE, "name", 0];
   const orders = choice("Order", { name: "By name", requests: "Most look-ups", bytes: "Most memory" }, order, (key) => { order = key; load(); });
   const panel = new Panel("Open tables", "Tables that were asked for since the server started.", {
     empty: parameters.prefix ? "No open table begins with this text." : "No table is open. The first look-up of a table opens it; the field above does, too.",
@@ -33,12 +33,14 @@ export function tablesView(main, parameters, signal) {
   main.append(h("h1", {}, "Tables"), form, panel.element);
   signal.addEventListener("abort", () => panel.dispose());
   const load = async () => {
+    const run = ++runs; // only the newest is shown, whichever is answered last
     try {
       const found = await read("tables", { order, prefix: parameters.prefix, limit: shown, once: true }, signal);
+      if (run !== runs) return;
       const more = found.more ? () => { shown = Math.min(10000, 5 * shown); load(); } : null;
       panel.show({ draw: null, summary: "Open tables", rows: found.rows, more });
     } catch (error) {
-      if (!signal.aborted) panel.fail(error, load);
+      if (run === runs && !signal.aborted) panel.fail(error, load);
     }
   };
   poll(EVERY_S, signal, load);

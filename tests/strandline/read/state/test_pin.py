@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from strandline import Table
+from strandline.read.iso_time import IsoTime
 from strandline.read.state.pin import Pin, instant_time
 from tests.kit.storage.hooked_storage import HookedStorage
 from tests.kit.tables import golden
@@ -242,6 +243,8 @@ def test_iso_times_are_in_the_tables_zone_unless_they_have_one(subtests):
     ]:
         with subtests.test(as_of=as_of, zone=zone):
             assert instant_time(as_of, zone) == text
+    # A fraction of a minute isn't taken for one of a second.
+    assert IsoTime.parse("2024-01-02T03:04.5") is None
     away = datetime(2024, 1, 2, 3, 4, 5, tzinfo=timezone(timedelta(hours=1)))
     assert instant_time("2024-01-02T03:04:05+01:00", "LOCAL") == instant_time(away, "LOCAL")
 

@@ -8,16 +8,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fsview.wire.param import WATCH_PATH
 from strandline.server.http.limits import Limits
 from strandline.server.http.server import ServiceServer
 from tests.fsview.shared_work import wait_until
 from tests.kit.servers.live_service import TOKEN, HttpClient, serving
+from tests.kit.servers.raw_http import RawConnection, request
 from tests.kit.tables.small_table import SmallTable
 from tests.strandline.server.api.promtool import alerts
 from tests.strandline.server.api.test_metrics import LATEST, Stuck, scrape, value
@@ -132,9 +135,12 @@ def test_a_table_whose_storage_hangs(tmp_path: Path, caplog: pytest.LogCaptureFi
         HttpClient(server.port) as client,
         HttpClient(server.metrics_port or 0) as scraper,
         ThreadPoolExecutor(1) as pool,
+        ExitStack() as stack,
     ):
         lake = Lake(tmp_path, server, caplog)
         scrape(scraper)
+        watcher = stack.enter_context(RawConnection(server.port, "127.0.0.2"))
+        watcher.socket.sendall(request(f"{WATCH_PATH}?table={lake.name}", token=TOKEN))
         waiting = pool.submit(lake.asked)
         wait_until(lambda: any("a request has held a thread" in m for m in caplog.messages))
         found = scrape(scraper)

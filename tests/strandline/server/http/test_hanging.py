@@ -20,12 +20,17 @@ class Server:
         self.held: dict[str, float] = {}
         self.calls: dict[tuple[str, str], float] = {}
         self.clients: dict[str, list[str]] = {}
+        self.looked_at: list[str] = []
         self.hanging = HangingRequests(
             lambda least: {t: s for t, s in self.held.items() if s >= least},
-            lambda _: self.calls,
+            self.calls_of,
             lambda: self.clients,
             10.0,
         )
+
+    def calls_of(self, table: str) -> dict[tuple[str, str], float]:
+        self.looked_at.append(table)
+        return self.calls
 
 
 @pytest.fixture
@@ -65,6 +70,14 @@ def test_a_table_is_logged_once_a_minute_while_it_hangs(
     server.hanging.log_due(3.0 + PERIOD_S)
     (line,) = told(caplog)
     assert "calls to its storage: none that takes long" in line
+
+
+def test_the_log_looks_only_at_calls_of_tables_that_are_due(server: Server) -> None:
+    server.held = {"/t": 12.0}
+    server.hanging.log_due(1.0)
+    server.held["/u"] = 11.0
+    server.hanging.log_due(2.0)
+    assert server.looked_at == ["/t", "/u"]
 
 
 def test_the_status_has_the_calls_that_take_long_and_some_clients(server: Server) -> None:

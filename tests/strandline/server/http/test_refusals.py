@@ -53,7 +53,7 @@ def told(caplog: pytest.LogCaptureFixture) -> list[str]:
 def one(number: int = 0, **more: Any) -> Refusal:
     """Return a refusal of an admitted client."""
     said = {"code": "input", "table": "/t", "peer": "10.0.0.7", "admitted": True, **more}
-    return Refusal(400, f"reason {number}", path=FILES, **said)
+    return Refusal(400, **{"reason": f"reason {number}", "path": FILES, **said})
 
 
 def test_a_refusal_is_logged_at_once_and_repeats_once_a_minute(
@@ -123,6 +123,19 @@ def test_a_line_has_the_ends_of_what_is_long(
     (line,) = told(lines)
     assert len(line) < 800
     assert line.endswith("end")
+
+
+def test_secrets_in_base_paths_are_not_shown(
+    refusals: Refusals, lines: pytest.LogCaptureFixture
+) -> None:
+    table = "s3a://KEY:SECRET@bucket/t"
+    refusals.note(one(table=table, reason=f"no table at {table} (see {table})"))
+    (line,), (row,) = told(lines), refusals.newest()
+    assert "SECRET" not in f"{line} {row}"
+    assert row["table"] == "s3a://KEY:***@bucket/t"
+    azure = "abfss://container@account/t"
+    refusals.note(one(table=azure))
+    assert refusals.newest()[0]["table"] == azure
 
 
 def test_what_is_kept_of_refusals_is_no_more_than_a_line_of_each(

@@ -194,6 +194,31 @@ def test_times_in_other_units_are_stored_in_microseconds(tmp_path: Path) -> None
     assert stored["list"].to_pylist() == [[each] for each in stored["local"].to_pylist()]
 
 
+HIDDEN = pa.array([1, 2000], pa.timestamp("ns"))
+FIRST_NULL = pa.array([True, False])
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.ListArray.from_arrays(pa.array([0, 1, 2], pa.int32()), HIDDEN, mask=FIRST_NULL),
+        pa.StructArray.from_arrays([HIDDEN], ["at"], mask=FIRST_NULL),
+        pa.array([None, [("k", HIDDEN[1])]], pa.map_(pa.string(), HIDDEN.type)),
+    ],
+    ids=["list", "struct", "map"],
+)
+def test_only_times_that_are_no_part_of_a_null_count(column: pa.Array) -> None:
+    (stored,) = read_arrow_stream(pa.table({"c": column})).columns
+    assert "[us]" in str(stored.type)
+    assert stored.cast(column.type).to_pylist() == column.to_pylist()
+
+
+def test_an_inexact_time_of_an_unknown_zone_is_shown_in_utc() -> None:
+    times = pa.array([0, 1], pa.timestamp("ns", "Europe/Nowhere"))
+    with pytest.raises(InputError, match=r"row 1, 1970-01-01 00:00:00\.000000001Z, isn't exact"):
+        read_arrow_stream(pa.table({"c": times}))
+
+
 def test_times_of_pandas_are_stored(tmp_path: Path) -> None:
     times = pd.to_datetime(["2024-01-02T03:04:05.678901", "1969-12-31T23:59:59.000001"])
     frame = pd.DataFrame({"id": ["a", "b"], "region": ["eu", "us"], "ts": times.as_unit("ns")})

@@ -22,10 +22,11 @@ class Context:
 
     def __init__(self, master: str, *, lacks: Iterable[str] = (), **conf: str) -> None:
         self.master, self.pythonExec = master, "python3"
-        self.jobs = 0
+        self.jobs = self.copies = 0
         self._lacks, self._conf = set(lacks), conf
 
     def getConf(self) -> dict[str, str]:  # noqa: N802 - as Spark has it
+        self.copies += 1
         return {name.replace("_", "."): value for name, value in self._conf.items()}
 
     def parallelize(self, rows: tuple[Any, ...], parts: int) -> Context:
@@ -74,6 +75,19 @@ def test_executors_elsewhere_are_asked_once() -> None:
         choose_python(each)
         check_python(each)
     assert [(each.pythonExec, each.jobs) for each in (context, other)] == [("python3", 1)] * 2
+
+
+@pytest.mark.parametrize("conf", [{}, {"spark_pyspark_python": "/opt/python"}])
+def test_settings_are_copied_for_the_first_write_alone(conf: dict[str, str]) -> None:
+    context = Context("yarn", **conf)
+    for _ in range(3):
+        choose_python(context)
+        check_python(context)
+    assert context.copies == 2
+    own = Context("local")
+    own.pythonExec = "/own/python"
+    choose_python(own)
+    assert (own.pythonExec, own.copies) == ("/own/python", 0)
 
 
 def test_what_they_lack_is_named_with_what_to_do() -> None:
