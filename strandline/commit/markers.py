@@ -76,10 +76,10 @@ def marked_files(storage: Storage, instant: str) -> tuple[str, ...] | None:
     # An empty folder means that no file was created yet; a missing one means nothing.
     if not found and storage.stat(directory_path(instant)) is None:
         return None
-    return _own_files(found, instant)
+    return own_files(found, instant)
 
 
-def _own_files(markers: Collection[str], instant: str) -> tuple[str, ...]:
+def own_files(markers: Collection[str], instant: str) -> tuple[str, ...]:
     """Return the sorted paths of an instant's markers that can be data files of its own."""
     kinds = {path: kind for path, _, kind in (name.rpartition(_SUFFIX) for name in markers)}
     paths = kinds.keys()
@@ -190,7 +190,7 @@ def _delete_unreported(
     reported: Collection[str],
     execution: int | None = None,
 ) -> tuple[str, ...]:
-    marked = _own_files(markers_in(storage, instant, listed), instant)
+    marked = own_files(markers_in(storage, instant, listed), instant)
     unreported = tuple(
         path
         for path in marked

@@ -195,7 +195,7 @@ def plan_since(timeline: Timeline, last_clean: CleanMetadata | None, saved: Iter
         return FROM_THE_START
     if _lost_savepoints(last_clean, saved):
         return FROM_THE_START
-    start = _writes_and_savepoints(timeline).first_non_savepoint_time
+    start = writes_and_savepoints(timeline).first_non_savepoint_time
     since = last_clean.earliest_commit_to_retain
     if start is None or since < start:
         return FROM_THE_START  # some of the instants since then are archived
@@ -266,7 +266,8 @@ def kept_from(extra_metadata: Mapping[str, str]) -> str | None:
     return min((time for time in found if time is not None), default=None)
 
 
-def _writes_and_savepoints(timeline: Timeline) -> Timeline:
+def writes_and_savepoints(timeline: Timeline) -> Timeline:
+    """Return the writes, and the savepoints so that a saved commit isn't the start."""
     if SAVEPOINT not in timeline.actions:
         return timeline.write_timeline()
     return timeline.filter(lambda i: i.action in WRITE_ACTIONS or i.action == SAVEPOINT)
@@ -494,7 +495,7 @@ def fates_in(
     The arguments are those of ``deleted_slices``.
     """
     # Savepoints are included: otherwise a saved older commit would become the timeline's start.
-    is_committed = _writes_and_savepoints(timeline).completed().contains_or_before_start
+    is_committed = writes_and_savepoints(timeline).completed().contains_or_before_start
     needed: dict[tuple[str, str], str] = {}
     for op in compactions:
         at = op.partition, op.file_id

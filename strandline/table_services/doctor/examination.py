@@ -296,10 +296,10 @@ def _archived_base_files(meta: TableMetaClient, picture: Picture) -> dict[str, d
     """Return partition → file id → newest base file of archived writes that no clean deleted."""
     archive, extensions = meta.archived_timeline(), picture.config.base_extensions
     written: dict[str, dict[str, BaseFile]] = defaultdict(dict)
-    cleans: list[InstantMetadata] = []
     for instant in archive.timeline.completed():
+        # In the order of their requests: a clean deletes files of earlier writes only.
         if instant.action == CLEAN:
-            cleans.append(archive.read(instant))
+            _forget_cleaned(written, archive.read(instant))
         if instant.action not in WRITE_ACTIONS:
             continue
         metadata = archive.read(instant)
@@ -311,17 +311,21 @@ def _archived_base_files(meta: TableMetaClient, picture: Picture) -> dict[str, d
             for file in data_files(partition, infos, extensions):
                 if isinstance(file, BaseFile):
                     written[partition][file.file_id] = file
-    active = (i for i in picture.active.completed() if i.action == CLEAN)
-    cleans += (meta.read(instant) for instant in active if instant not in picture.history.damaged)
-    for clean in cleans:
-        assert isinstance(clean, CleanMetadata)
-        for partition, done in clean.partition_metadata.items():
-            deleted = {path.rpartition("/")[2] for path in done.success_delete_files}
-            deleted.update(path.rpartition("/")[2] for path in done.failed_delete_files)
-            groups = written.get(partition, {})
-            for file_id in [key for key, file in groups.items() if file.name in deleted]:
-                del groups[file_id]
+    for instant in picture.active.completed():
+        if instant.action == CLEAN and instant not in picture.history.damaged:
+            _forget_cleaned(written, meta.read(instant))
     return {partition: groups for partition, groups in written.items() if groups}
+
+
+def _forget_cleaned(written: Mapping[str, dict[str, BaseFile]], clean: InstantMetadata) -> None:
+    """Remove the files that a clean has deleted, or has tried to."""
+    assert isinstance(clean, CleanMetadata)
+    for partition, done in clean.partition_metadata.items():
+        deleted = {path.rpartition("/")[2] for path in done.success_delete_files}
+        deleted.update(path.rpartition("/")[2] for path in done.failed_delete_files)
+        groups = written.get(partition, {})
+        for file_id in [key for key, file in groups.items() if file.name in deleted]:
+            del groups[file_id]
 
 
 def _rows_of_base_files(meta: TableMetaClient, picture: Picture) -> dict[str, int]:

@@ -40,7 +40,14 @@ from fsview.query.sums import NEWEST
 from fsview.snapshot.snapshot import Snapshot
 from strandline.table_services.doctor.finding import Finding
 from strandline.table_services.doctor.picture import Picture
-from timeline.instant import CLEAN, DELTA_COMMIT, LOG_COMPACTION, Instant
+from timeline.instant import (
+    CLEAN,
+    DELTA_COMMIT,
+    LOG_COMPACTION,
+    SAVEPOINT,
+    WRITE_ACTIONS,
+    Instant,
+)
 from timeline.storage.base import FileInfo
 from timeline.table.partition_metadata import FILE_NAME, path_in
 
@@ -166,6 +173,12 @@ class Partition:
         )
 
     @property
+    def may_be_read(self) -> bool:
+        """Whether a write or a savepoint pends: Hudi's may have taken any file that views show."""
+        pending = self.picture.active.pending()
+        return any(each.action in WRITE_ACTIONS or each.action == SAVEPOINT for each in pending)
+
+    @property
     def has_removals(self) -> bool:
         """Whether something is under way on the table that deletes files."""
         return removals_pending(self.snapshot.active)
@@ -224,7 +237,7 @@ def _standing_off_timeline(partition: Partition, file: DataFile) -> tuple[str, s
     if archived is None or archived.contains_time(file.instant):
         return None  # an archive that can't be read may have it
     told = "orphan-file", f"no instant {file.instant} is on the timeline or in the archive"
-    if not partition.snapshot.active.contains_or_before_start(file.instant):
+    if not partition.picture.is_or_was_there(file.instant):
         return told
     if archived.first is None or file.instant < archived.first.requested_time:
         return None  # an archive that was shortened, or is gone, tells nothing
@@ -241,8 +254,7 @@ def _standing_of_slice_log(partition: Partition, file: DataFile) -> tuple[str, s
     """Return code and reason if a log of version 6 is an orphan."""
     if (file.file_id, file.instant) in partition.bases:
         return None
-    snapshot = partition.snapshot
-    if snapshot.active.contains_or_before_start(file.instant):
+    if partition.picture.is_or_was_there(file.instant):
         return None
     archived = partition.picture.archive.timeline
     if archived is None or archived.contains_time(file.instant):
@@ -281,7 +293,10 @@ def check_duplicates(partition: Partition) -> Iterator[Finding]:
             tuple(file.path for file in (extra if is_told else files)),
             sum(file.size for file in extra),
             partition.path,
-            fixable=is_told and is_sound and all(map(partition.is_free, extra)),
+            fixable=is_told
+            and is_sound
+            and not partition.may_be_read
+            and all(map(partition.is_free, extra)),
         )
 
 

@@ -113,7 +113,7 @@ FAULTS: Final = {
         ),
         Fault("rollback-pending", ERROR, "the next write of any writer finishes it from its plan"),
         Fault("temp-file-left", WARNING, _SWEPT),
-        Fault("marker-left", WARNING, _SWEPT),
+        Fault("marker-left", WARNING, f"{_SWEPT}, or else the next write of this package does"),
         Fault("heartbeat-left", WARNING, _SWEPT),
         Fault("broken-archive", ERROR, "restore the folder of the archived timeline"),
         Fault(

@@ -29,10 +29,12 @@ from fsview.load.metadata_table_state import (
 from fsview.model.file_name import parse_log_file
 from fsview.snapshot.snapshot import Snapshot, with_replaced
 from fsview.sync.metadata_reader import snapshot_of
-from strandline.commit.markers import instants_with_markers
+from strandline.commit.markers import instants_with_markers, own_files
 from strandline.commit.others_heartbeats import instants_with_heartbeat
+from strandline.server.marker.announced import markers_in
 from strandline.server.marker.file import directory_path
 from strandline.server.marker.heartbeat import HEARTBEAT_FOLDER
+from strandline.table_services.clean.plan import writes_and_savepoints
 from timeline.archive.history_folder import manifest_entries, valid_manifest
 from timeline.clock import parse_instant_time
 from timeline.errors import (
@@ -95,12 +97,14 @@ class Left:
         paths: Its files under the base path.
         bytes: Their size.
         newest_ms: When the last of them was modified, ms since the epoch.
+        needed: Why the next write needs them; ``""`` if it doesn't.
     """
 
     time: str
     paths: tuple[str, ...]
     bytes: int
     newest_ms: int
+    needed: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,19 +206,29 @@ class Picture:
         return self.active.completed()
 
     @cached_property
+    def written(self) -> Timeline:
+        """The writes that readers know, and the savepoints: it begins where these see it begin.
+
+        Cleans and rollbacks are archived by their own count, so one of them may be far older.
+        """
+        return writes_and_savepoints(self.active.server_timeline())
+
+    def is_or_was_there(self, time: str) -> bool:
+        """Return whether an instant is on the timeline, or older than its writes and archived."""
+        timelines = self.active, self.written
+        return any(each.contains_or_before_start(time) for each in timelines)
+
+    @cached_property
     def lost(self) -> tuple[str, ...]:
         """Requested times of instants that completed and that the timeline must have, and lacks."""
         archived = self.archive.timeline
-        first = self.active.first_non_savepoint_time
-        if archived is None or first is None:
+        if archived is None or self.written.first_non_savepoint_time is None:
             return ()
         known = self.history.undone | self.archive.undone
         return tuple(
             time
             for time in sorted(self.history.told - known)
-            if time >= first
-            and not self.active.contains_or_before_start(time)
-            and not archived.contains_time(time)
+            if not self.is_or_was_there(time) and not archived.contains_time(time)
         )
 
     @property
@@ -233,7 +247,7 @@ class Picture:
         A failed write is on the timeline until a rollback has undone it, which names it. Without
         that, nobody knows whether the instant was lost: then its files are the only copy.
         """
-        first = self.active.first_non_savepoint_time
+        first = self.written.first_non_savepoint_time
         return (
             self.is_whole
             and first is not None
@@ -273,7 +287,7 @@ def read_picture(meta: TableMetaClient, now_ms: int) -> Picture:
 
     Cost: about ten lists, a read of each instant of the active timeline, the archived timeline
         without its contents, a read of each archived replacecommit, rollback and restore, and of
-        the metadata table's partition ``files``.
+        the metadata table's partition ``files``; for markers that are left that of ``why_needed``.
     """
     storage = meta.storage
     marked, beaten = instants_with_markers(storage), instants_with_heartbeat(storage)
@@ -286,15 +300,16 @@ def read_picture(meta: TableMetaClient, now_ms: int) -> Picture:
         snapshot = snapshot_of(meta, active)
     except (CorruptMetadataError, InstantNotFoundError):
         snapshot = None  # the history names the instant
+    history = _history(meta, active)
     return Picture(
         meta,
         now_ms,
         folders,
         files,
         snapshot,
-        _history(meta, active),
+        history,
         _archive(meta, folders[meta.config.archive_folder]),
-        tuple(_markers(storage, time) for time in marked if time not in pending),
+        tuple(_markers(storage, time, history.named) for time in marked if time not in pending),
         tuple(_heartbeats(folders[HEARTBEAT_FOLDER], set(beaten) - pending)),
         None if snapshot is None else _metadata_table(meta, snapshot),
     )
@@ -442,14 +457,44 @@ def _not_there(meta: TableMetaClient, listing: Iterable[FileInfo]) -> list[str]:
     ]
 
 
-def _markers(storage: Storage, time: str) -> Left:
+def why_needed(
+    storage: Storage, time: str, listed: Sequence[FileInfo], named: Mapping[str, Mapping[str, int]]
+) -> str:
+    """Return why the next write needs the markers of an instant that isn't pending.
+
+    By them ``Sweep`` deletes the files that the instant doesn't report; without them nothing tells
+    any more that these may be deleted.
+
+    Args:
+        storage: The table's storage.
+        time: Requested time of the instant.
+        listed: The files of its marker folder.
+        named: As of ``History``. An archived instant's files aren't in it, so any of them counts.
+
+    Returns:
+        The reason; ``""`` if no unreported file of theirs is there.
+
+    Cost: a read for each ``MARKERS`` file, a stat for each unreported file until one is found.
+    """
+    try:
+        paths = own_files(markers_in(storage, time, listed), time)
+    except CorruptMetadataError as error:
+        return f"they can't be read: {error!s:.300}"
+    split = ((path, path.rpartition("/")) for path in paths)
+    unreported = (path for path, (folder, _, name) in split if name not in named.get(folder, ()))
+    there = next((path for path in unreported if storage.stat(path) is not None), None)
+    return "" if there is None else f"by them the next write decides about {there}"
+
+
+def _markers(storage: Storage, time: str, named: Mapping[str, Mapping[str, int]]) -> Left:
     folder = directory_path(time)
     listed = storage.list_tree(folder)
     newest_ms = max((info.mtime_ms for info in listed), default=None)
     if newest_ms is None:
         found = storage.stat(folder)
         newest_ms = 0 if found is None else found.mtime_ms
-    return Left(time, (folder,), sum(info.size for info in listed), newest_ms)
+    size, needed = sum(info.size for info in listed), why_needed(storage, time, listed, named)
+    return Left(time, (folder,), size, newest_ms, needed)
 
 
 def _heartbeats(listing: Iterable[FileInfo], times: set[str]) -> list[Left]:

@@ -29,10 +29,10 @@ from strandline.table_services.doctor.file_checks import (
     first_instant,
 )
 from strandline.table_services.doctor.finding import Finding
-from strandline.table_services.doctor.picture import CAUSE, Picture, is_old
+from strandline.table_services.doctor.picture import CAUSE, Picture, is_old, why_needed
 from strandline.table_services.doctor.table_checks import check_left, check_properties, usable
 from timeline.clock import Clock
-from timeline.errors import AlreadyExistsError, LockError, PathNotFoundError, StorageError
+from timeline.errors import AlreadyExistsError, LockError, PathNotFoundError, StrandlineError
 from timeline.meta_client import TableMetaClient
 from timeline.storage.base import FileKind, Storage
 from timeline.table.config import CONFIG_PATH
@@ -155,11 +155,16 @@ class _Repairer:
         size = 0 if writes or len(found.names) > 1 else found.bytes
         try:
             why = act(found, name)
-        except StorageError as error:
+        except LockError:
+            raise
+        except StrandlineError as error:
             logger.warning("%s of %s isn't repaired: %s", name, self._storage.base_path, error)
             return Repair(found.code, name, size, False, str(error), True)
+        if why is not None:
+            return Repair(found.code, name, size, False, why)
         done = "written" if writes else "deleted"
-        return Repair(found.code, name, size, why is None, done if why is None else why)
+        logger.info("%s of %s is %s: %s", name, self._storage.base_path, done, found.code)
+        return Repair(found.code, name, size, True, done)
 
     def _examined(self) -> tuple[Examination, Picture]:
         """Return the table as it is now; it is read again if the timeline has changed."""
@@ -203,8 +208,13 @@ class _Repairer:
         """Delete a folder of markers; return why not."""
         if not self._is_still(found):
             return _CHANGED
-        if not all(self._is_old(info.mtime_ms) for info in self._storage.list_tree(path)):
+        listed = self._storage.list_tree(path)
+        if not all(self._is_old(info.mtime_ms) for info in listed):
             return _CHANGED
+        _, picture = self._examined()
+        time = path.rpartition("/")[2]
+        if needed := why_needed(self._storage, time, listed, picture.history.named):
+            return needed
         self._lock.check()
         return None if self._storage.delete_tree(path) else _GONE
 

@@ -267,8 +267,9 @@ def check_left(picture: Picture) -> Iterator[Finding]:
         for left in lefts:
             if _is_left(picture, left):
                 text = f"{what} of {left.time}, which isn't pending, stayed"
+                text += f"; {left.needed}" if left.needed else ""
                 # Markers tell what a write wrote whose instant may have been lost.
-                fixable = code != "marker-left" or picture.is_whole
+                fixable = not left.needed and (code != "marker-left" or picture.is_whole)
                 yield Finding(code, text, left.paths, left.bytes, fixable=fixable)
     pending = {instant.requested_time for instant in picture.active.pending()}
     for folder, listing in picture.folders.items():

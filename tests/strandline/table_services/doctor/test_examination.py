@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import os
 import time
+import tracemalloc
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from strandline import Table
-from strandline.table_services.doctor.examination import examine
+from strandline.table_services.doctor.examination import _archived_base_files, examine
 from strandline.table_services.doctor.file_checks import MANY_SMALL
 from strandline.table_services.doctor.finding import FINDINGS_SCHEMA
-from strandline.table_services.doctor.picture import DAY_MS
+from strandline.table_services.doctor.picture import DAY_MS, read_picture
 from tests.kit.concurrency.manual_clock import ManualClock
 from tests.kit.storage.memory_storage import MemoryStorage
 from tests.kit.tables import golden
@@ -29,7 +32,11 @@ from tests.strandline.table_services.doctor.planted import (
 from tests.strandline.write.tables import client, row, table
 from timeline.clock import format_instant_time
 from timeline.errors import TableNotFoundError, UnsupportedTableError
+from timeline.instant import CLEAN, Instant, State
+from timeline.meta_client import TableMetaClient
 from timeline.metadata import codec
+from timeline.metadata.instant_metadata import CleanMetadata, CleanPartitionMetadata
+from timeline.timeline import Timeline
 
 
 class NotedStorage(MemoryStorage):
@@ -296,3 +303,39 @@ def test_an_interrupted_archival_is_no_fault():
     data = codec.encode(table.meta.archived_timeline().read(archived), 9)
     table.put(table.instant_file(archived), data)
     assert "missing-predecessor" not in {f.code for f in examine(table.storage, table.clock)}
+
+
+@dataclass(frozen=True)
+class Cleans:
+    """An archive of cleans, each of some files."""
+
+    timeline: Timeline
+    files: int
+
+    def read(self, instant: Instant) -> CleanMetadata:
+        time = instant.requested_time
+        names = tuple(f"{n:036}_0-1-2_{time}.parquet" for n in range(self.files))
+        done = CleanPartitionMetadata("p", success_delete_files=names)
+        return CleanMetadata(partition_metadata={"p": done})
+
+
+class CleanedTable(TableMetaClient):
+    """A table with an archive of 100 cleans."""
+
+    def archived_timeline(self) -> Any:
+        times = (f"2026010100{n:07}" for n in range(100))
+        cleans = (Instant(time, CLEAN, State.COMPLETED, f"{int(time) + 1}") for time in times)
+        return Cleans(Timeline.of(cleans), 200)
+
+
+def test_of_archived_cleans_one_at_a_time_is_in_memory():
+    found = Recorded("cow_basic_v9")
+    picture = read_picture(found.meta, found.clock.now_ms())
+    table = CleanedTable(found.storage, found.meta.config)
+    tracemalloc.start()
+    try:
+        assert _archived_base_files(table, picture) == {}
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 500_000, "20,000 names are more than 2 MB"

@@ -7,9 +7,18 @@ from collections.abc import Callable
 import pytest
 
 from strandline.commit.lock.base import TableLock
+from strandline.commit.others_heartbeats import HeartbeatSettings
 from strandline.table_services.doctor.examination import examine
 from strandline.table_services.doctor.repair import repair
-from tests.strandline.table_services.doctor.planted import Recorded, beside, time_of
+from strandline.table_services.rollback.run import Sweep
+from tests.strandline.table_services.doctor.planted import (
+    NEW_ID,
+    Recorded,
+    beside,
+    rollback_of,
+    time_of,
+)
+from timeline.meta_client import TableMetaClient
 from timeline.metadata import codec
 from timeline.metadata.instant_metadata import (
     ClusteringGroup,
@@ -22,6 +31,7 @@ from timeline.metadata.instant_metadata import (
     SavepointPartitionMetadata,
     SliceInfo,
 )
+from timeline.storage.base import ReadLimits
 
 NO_LOCK = TableLock(None)
 
@@ -192,3 +202,86 @@ def test_a_directory_above_others_or_with_young_files_becomes_no_partition(below
     else:
         table.put(path, table.data(path), 0.5)
     assert kept(table) == {"partition-metadata-missing"}
+
+
+@pytest.mark.parametrize("form", ["files", "lines"])
+@pytest.mark.parametrize("scenario", ["cow_basic_v9", "cow_basic_v6"])
+def test_markers_by_which_the_next_write_deletes_a_file_stay(scenario: str, form: str):
+    table = Recorded(scenario)
+    base = table.bases()[-1]
+    extra = table.put(beside(base, file_id=NEW_ID, token="7-77-777"), table.data(base))
+    folder = f".hoodie/.temp/{time_of(base)}"
+    if form == "files":
+        for path in (base, extra):
+            table.put(f"{folder}/{path}.marker.CREATE", b"")
+    else:
+        table.put(f"{folder}/MARKERS.type", b"TIMELINE_SERVER_BASED")
+        lines = f"{base}.marker.CREATE\n{extra}.marker.CREATE\n"
+        table.put(f"{folder}/MARKERS0", lines.encode())
+    assert kept(table) == {"visible-orphan", "marker-left"}
+    Sweep(TableMetaClient.open(table.storage), HeartbeatSettings(), table.clock).run()
+    assert extra not in table.storage.files
+    assert base in table.storage.files
+    assert examine(table.storage, table.clock) == ()
+
+
+def test_markers_of_a_file_that_comes_after_the_examination_stay():
+    table = Recorded("cow_basic_v9")
+    base = table.bases()[-1]
+    extra = beside(base, file_id=NEW_ID, token="7-77-777")
+    marker = table.put(f".hoodie/.temp/{time_of(base)}/{extra}.marker.CREATE", b"")
+    (found,) = examine(table.storage, table.clock)
+    assert (found.code, found.fixable) == ("marker-left", True)
+
+    looks = []
+
+    def write(kind: str, path: str) -> None:
+        if (kind, path) == ("stat", extra):
+            looks.append(path)
+            if len(looks) == 3:  # after two pictures
+                table.put(extra, table.data(base))
+
+    table.storage.fail.append(write)
+    (done,) = repair(table.storage, NO_LOCK, table.clock)
+    assert (done.done, done.failed, extra in done.what) == (False, False, True)
+    assert marker in table.storage.files
+
+
+def test_markers_that_are_too_long_to_read_stay():
+    table = Recorded("cow_basic_v9")
+    time = time_of(table.bases()[-1])
+    table.storage.limits = ReadLimits(markers_bytes=3)
+    table.put(f".hoodie/.temp/{time}/MARKERS0", b"x" * 4)
+    assert kept(table) == {"marker-left"}
+
+
+def undo(table: Recorded, time: str, then: str) -> None:
+    for path, data in rollback_of(table.meta, time, then).items():
+        table.put(path, data, 2.5)
+
+
+def test_an_archive_that_was_emptied_is_no_fault_though_an_old_rollback_stays():
+    table = Recorded("archival_cow_v6")
+    for path in table.paths(f"{table.meta.config.archive_folder}/"):
+        del table.storage.files[path]
+    undo(table, "20261121083059000", "20261121083059900")
+    assert examine(table.storage, table.clock) == ()
+
+
+def test_a_file_that_readers_show_since_it_is_older_than_all_writes_stays():
+    table = Recorded("archival_cow_v6")
+    time = "20261121083140000"
+    undo(table, "20261121083059000", "20261121083059900")
+    undo(table, time, "20261121083142000")
+    base = next(path for path in table.bases() if "083134961" in path)
+    table.put(beside(base, time=time), table.data(base))
+    assert kept(table) == {"visible-orphan"}
+
+
+@pytest.mark.parametrize("pending", ["commit.requested", "inflight", "savepoint.inflight"])
+def test_an_extra_base_file_stays_while_a_write_or_a_savepoint_may_have_taken_it(pending: str):
+    table = Recorded("cow_basic_v9")
+    _, name = duplicate(table)
+    time = time_of(name) if pending.startswith("savepoint") else table.time(0)
+    table.put(f"{table.folder()}/{time}.{pending}", b"", 0)
+    assert "duplicate-base-file" in kept(table)

@@ -19,7 +19,7 @@ from strandline.table_services.doctor.picture import DAY_MS
 from strandline.table_services.doctor.repair import Repair, repair, repairs_table
 from tests.kit.storage.faulty_storage import Crash, Effect, Fault, FaultyStorage, distinct_calls
 from tests.strandline.table_services.doctor.planted import PLANTS, Recorded, beside
-from timeline.errors import LockError, StrandlineError
+from timeline.errors import CorruptMetadataError, LockError, StrandlineError
 from timeline.meta_client import TableMetaClient
 from timeline.storage.base import Storage
 
@@ -245,6 +245,26 @@ def test_what_was_done_before_the_lock_is_lost_is_told():
     assert [each.done for each in done] == [True] * 250 + [False] * 50
     assert all(each.failed and "a test" in each.what for each in done[250:])
     assert len(table.paths(".heartbeat/")) == 50
+
+
+def test_what_was_done_before_the_timeline_is_lost_is_told(caplog: pytest.LogCaptureFixture):
+    table = with_heartbeats(260)
+    acquired = []
+
+    def fail(kind: str, path: str) -> None:
+        if path == table.folder():
+            raise CorruptMetadataError("the table has no timeline any more")
+
+    def lose() -> None:
+        acquired.append(True)
+        if len(acquired) == 2:
+            table.storage.fail.append(fail)
+
+    with caplog.at_level("INFO", "strandline.table_services.doctor.repair"):
+        done = repair(table.storage, locked(lose), table.clock)
+    assert [each.done for each in done] == [True] * 250 + [False] * 10
+    assert all(each.failed for each in done[250:])
+    assert caplog.text.count(" is deleted: heartbeat-left") == 250
 
 
 def test_a_partition_without_named_files_gets_no_metadata_any_more():
