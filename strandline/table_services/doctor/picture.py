@@ -10,11 +10,11 @@ its first heartbeat and before its markers, so whoever still needs them is pendi
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Final
+from typing import Final, TypeVar
 
 from fsview.load import metadata_table
 from fsview.load.metadata_table_state import (
@@ -75,6 +75,8 @@ from timeline.metadata.written_files import CommitFiles
 from timeline.storage.base import FileInfo, Storage
 from timeline.table.config import META_FOLDER, TableConfig
 from timeline.timeline import Timeline
+
+T = TypeVar("T")
 
 DAY_MS: Final = 24 * 60 * 60 * 1000
 """Age from which on something that is left counts as forgotten, and may be deleted."""
@@ -334,24 +336,14 @@ def _history(meta: TableMetaClient, active: Timeline) -> History:
     undone: list[InstantInfo] = []
     damaged: dict[Instant, str] = {}
     retained: list[str] = []
-    for instant in active:
-        try:
-            if not instant.is_completed:
-                if instant.action in _PLANNED or instant.action == REPLACE_COMMIT:
-                    for partition, path in _inputs(meta.read_plan(instant)):
-                        planned[partition].add(path.rpartition("/")[2])
-                continue
-            if instant.action not in _WITH_CONTENT:
-                continue
-            if instant.size_bytes == 0:
-                damaged[instant] = "its file is empty"
-                continue
-            metadata = meta.read_files(instant)
-        except InstantNotFoundError:
-            continue  # archived or rolled back since the timeline was listed
-        except CorruptMetadataError as error:
-            damaged[instant] = str(error)
-            continue
+    plans = (i for i in active.pending() if i.action in _PLANNED or i.action == REPLACE_COMMIT)
+    for plan in _each_read(plans, meta.read_plan, damaged):
+        for partition, path in _inputs(plan):
+            planned[partition].add(path.rpartition("/")[2])
+    done = [i for i in active.completed() if i.action in _WITH_CONTENT]
+    damaged |= {instant: "its file is empty" for instant in done if instant.size_bytes == 0}
+    full = (instant for instant in done if instant.size_bytes != 0)
+    for metadata in _each_read(full, meta.read_files, damaged):
         if isinstance(metadata, CommitFiles):
             told |= metadata.previous
             for partition, written in metadata.files.items():
@@ -359,9 +351,9 @@ def _history(meta: TableMetaClient, active: Timeline) -> History:
                 for name, size, _ in written:
                     sizes[name] = max(size, sizes.get(name, 0))
         elif isinstance(metadata, SavepointMetadata):
-            for partition, done in metadata.partition_metadata.items():
+            for partition, each in metadata.partition_metadata.items():
                 saved[partition].update(
-                    file.rpartition("/")[2] for file in done.savepoint_data_file
+                    path.rpartition("/")[2] for path in each.savepoint_data_file
                 )
         elif isinstance(metadata, CleanMetadata):
             retained.append(metadata.earliest_commit_to_retain)
@@ -378,6 +370,21 @@ def _history(meta: TableMetaClient, active: Timeline) -> History:
         damaged,
         None if unknown else max(retained, default=""),
     )
+
+
+def _each_read(
+    instants: Iterable[Instant], read: Callable[[Instant], T], damaged: dict[Instant, str]
+) -> Iterator[T]:
+    """Yield the contents of the instants that can be read; add the others to ``damaged``."""
+    for instant in instants:
+        try:
+            found = read(instant)
+        except InstantNotFoundError:
+            continue  # archived or rolled back since the timeline was listed
+        except CorruptMetadataError as error:
+            damaged[instant] = str(error)
+            continue
+        yield found
 
 
 def _inputs(plan: InstantMetadata) -> Iterator[tuple[str, str]]:
