@@ -147,7 +147,10 @@ class Partition:
         if isinstance(file, BaseFile):
             return True
         writer = self.writer(file)
-        is_older = writer is not None and writer.legacy  # an upgrade doesn't rename logs
+        # An upgrade doesn't rename logs; no write makes a base file and a log of one group.
+        is_older = (writer is not None and writer.legacy) or (
+            (file.file_id, file.instant) in self.bases
+        )
         return self.snapshot.logs_by_completion and not is_older
 
     def is_old(self, file: DataFile) -> bool:

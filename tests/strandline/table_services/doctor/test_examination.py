@@ -305,6 +305,15 @@ def test_an_interrupted_archival_is_no_fault():
     assert "missing-predecessor" not in {f.code for f in examine(table.storage, table.clock)}
 
 
+def test_a_log_that_an_upgrade_has_left_in_its_slice_is_no_orphan():
+    """A write of version 6 was undone, and its log named by the compaction that began the slice."""
+    found = Recorded("mor_basic_v9")
+    folder, _, name = found.bases()[-1].rpartition("/")
+    log = f"{folder}/.{name.split('_')[0]}_{time_of(name)}.log.1_0-1-7"
+    found.put(log, found.data(found.logs()[-1]))
+    assert examine(found.storage, found.clock) == ()
+
+
 @dataclass(frozen=True)
 class Cleans:
     """An archive of cleans, each of some files."""
