@@ -59,10 +59,10 @@ def doctor(
     metadata: nothing of a pending instant, and nothing younger than a day. Other writers of the
     table need a lock, whose options --option passes.
     """
-    if apply:  # before anything is repaired
-        checked_columns(columns or (), REPAIRS_SCHEMA.names)
     if apply and not fix:
         raise ConfigError("--apply is given without --fix; allowed: --fix --apply")
+    if apply:  # before anything is repaired
+        checked_columns(columns or (), REPAIRS_SCHEMA.names)
     parsed = writer_options(options, apply=apply, own=(), flags="")
     found = () if apply else _examined(source, deep=deep)
     if not fix:

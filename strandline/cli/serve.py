@@ -221,7 +221,7 @@ def _run(
 
 
 class HangUp:
-    """SIGHUP: one that comes before the service can reload has it reload as soon as it can."""
+    """SIGHUP: one that comes while the service begins to listen has it reload afterwards."""
 
     def __init__(self) -> None:
         self._reload: Callable[[], None] | None = None

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise, product
 from math import prod
@@ -189,6 +190,7 @@ def _paths_of_values(
     if not rows:
         return []
     columns = [pa.array(texts, pa.string()) for texts in zip(*rows, strict=True)]
+    values = pa.table(columns, names=list(fields))
     paths: list[str] = []
     for has_slashes in forms:
         generator = KeyGenerator(
@@ -200,11 +202,19 @@ def _paths_of_values(
             slash_dates=has_slashes,
         )
         try:
-            made = generator.partition_paths(pa.table(columns, names=list(fields)))
+            paths += generator.partition_paths(values).to_pylist()
         except InputError:  # a value that no directory can have
-            return None
-        paths += made.to_pylist()
+            if not has_slashes:
+                return None
+            paths += _possible_paths(generator, values)
     return paths
+
+
+def _possible_paths(generator: KeyGenerator, values: pa.Table) -> Iterator[str]:
+    """Yield the paths of those rows that have one: with slashes, ``x-`` or ``-5`` has none."""
+    for at in range(values.num_rows):
+        with suppress(InputError):
+            yield from generator.partition_paths(values.slice(at, 1)).to_pylist()
 
 
 def _may_have_slashes(schema: pa.Schema, config: TableConfig) -> bool:

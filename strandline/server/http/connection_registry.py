@@ -230,12 +230,17 @@ class ConnectionRegistry:
         return {"open": open_, "at_most": self.room, **dict(sorted(counted.items()))}
 
     def _clients(self) -> dict[str, list[str]]:
-        """Return by table the clients that wait for an answer, without watchers; for any thread."""
-        found: dict[str, list[str]] = {}
+        """Return by table the clients that wait for an answer; for any thread.
+
+        Watchers are left out if others wait: there may be thousands, which all wait for one look.
+        """
+        others: dict[str, list[str]] = {}
+        watchers: dict[str, list[str]] = {}
         for exchange in list(self._tasks.values()):  # one step, as the loop may change it meanwhile
-            if exchange.request.path.rstrip("/") != WATCH_PATH:
-                found.setdefault(exchange.request.table, []).append(exchange.request.peer)
-        return found
+            request = exchange.request
+            found = watchers if request.path.rstrip("/") == WATCH_PATH else others
+            found.setdefault(request.table, []).append(request.peer)
+        return watchers | others
 
     async def close(self, grace_s: float) -> None:
         """End all connections, those with requests once they are answered or ``grace_s`` passed."""

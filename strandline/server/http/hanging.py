@@ -14,7 +14,7 @@ from typing import Any, Final
 logger = logging.getLogger(__name__)
 
 HANGS_S: Final = 10.0
-"""After so many seconds a request counts as one that hangs."""
+"""After so many seconds a request, or a call to storage, counts as one that hangs."""
 PERIOD_S: Final = 60.0
 """Between two lines about a table."""
 _CLIENTS: Final = 10

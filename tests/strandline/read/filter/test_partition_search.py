@@ -93,6 +93,8 @@ def test_paths_that_a_filter_fixes():
     assert fixed(S == "x/y", config("s")) == ("x/y",)
     assert fixed(S == "x/y", config("s", url_encode=True, hive_style=True)) == ("s=x%2Fy",)
     assert fixed(D == FIRST, config("d")) == ("2026-01-01", "20454", "2026/01/01")
+    assert fixed(D.isin([date(1969, 12, 27)]), config("d")) == ("1969-12-27", "-5", "1969/12/27")
+    assert fixed(S.isin(["x-", "a-b"]), config("s", url_encode=True)) == ("a-b", "x-", "a/b")
     both = (S == "a") & (N == 1)
     assert fixed(both, config("s", "n")) == ("a/1",)
     assert fixed(both & (N == 2), config("s", "n")) == ()

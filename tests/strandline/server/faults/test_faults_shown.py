@@ -126,6 +126,22 @@ def test_a_client_that_is_behind(lake: Lake) -> None:
     assert 'code="view_behind"' in alert("StrandlineClientsBehind")
 
 
+def test_watchers_alone_wait_for_a_storage_that_hangs(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    stuck = Stuck(f"{tmp_path}/t")
+    rules = {"hangs_s": 1.0, "limits": Limits(write_s=0.1)}
+    with (
+        serving(str(tmp_path), opener=lambda *_: stuck, **rules) as server,
+        ExitStack() as stack,
+    ):
+        lake = Lake(tmp_path, server, caplog)
+        watcher = stack.enter_context(RawConnection(server.port, "127.0.0.2"))
+        watcher.socket.sendall(request(f"{WATCH_PATH}?table={lake.name}", token=TOKEN))
+        wait_until(lambda: any("waited for by 127.0.0.2" in text for text in caplog.messages))
+        stuck.go.set()
+
+
 def test_a_table_whose_storage_hangs(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     stuck = Stuck(f"{tmp_path}/t")
     # Opening the table, before the call, takes far less than half of `hangs_s`.
