@@ -26,14 +26,21 @@ class SoundTable(ActingMachine):
         late = {*self.table.doubles, *self.table.doubles.values()}
         expected = [each for each in found if each.code == "duplicate-base-file"]
         assert {name for each in expected for name in each.names} <= late
-        # A clean that was planned before a savepoint deletes what that protects.
-        cleaned = self._cleaned() if any("savepoint" in each.what for each in found) else set()
+        # A clean that was planned before a savepoint deletes what that protects, and one that ran
+        # before a completed write is undone has deleted what the state before that write had.
+        missing = [each for each in found if each.code == "missing-file"]
+        cleaned = self._cleaned() if missing else set()
         expected += [
             each
-            for each in found
-            if "a savepoint protects it" in each.what and {path_name(*each.names)} <= cleaned
+            for each in missing
+            if ("a savepoint protects it" in each.what or self._has_undone())
+            and {path_name(*each.names)} <= cleaned
         ]
         assert [each for each in found if each not in expected] == []
+
+    def _has_undone(self) -> bool:
+        instants = self.table.meta.active_timeline().instants
+        return bool(self.regressed) or any(each.action == "rollback" for each in instants)
 
     def _cleaned(self) -> set[str]:
         """Return the names of the files that cleans of the timeline have deleted."""
