@@ -133,14 +133,17 @@ class Examination:
         """Read the table without its partitions."""
         return read_picture(self._meta, self._clock.now_ms())
 
+    def is_newest(self, picture: Picture) -> bool:
+        """Return whether the timeline is still that of a picture; a list."""
+        return self._meta.active_timeline() == picture.active
+
     def findings(self) -> list[Finding]:
         """Return what is wrong with the table, its properties aside."""
         picture = self.picture()
         found = [each for check in TABLE_CHECKS for each in check(picture)]
         if picture.snapshot is None:
             # No view can be made, so nothing is known of files.
-            again = self._meta.active_timeline() != picture.active
-            return self._found_again(found) if again else found
+            return found if self.is_newest(picture) else self._found_again(found)
         found += self._of_archive(picture)
         found += self._of_partitions(picture, self._partitions(picture))
         found += self._of_tables_within()
@@ -148,9 +151,7 @@ class Examination:
             return found
         config = usable(read_properties(self._storage))
         if config is None or config.properties == self._meta.config.properties:
-            if self._meta.active_timeline() == picture.active:
-                return found
-            return self._found_again(found)
+            return found if self.is_newest(picture) else self._found_again(found)
         meta = TableMetaClient(self._storage, config, cause=CAUSE)
         return Examination(meta, self._clock, deep=self._deep)._found_again(found)
 

@@ -173,8 +173,7 @@ class _Repairer:
             assert config is not None, "files are found only in a table with properties"
             meta = TableMetaClient(self._storage, config, cause=CAUSE)
             self._examination = Examination(meta, self._clock)
-            self._meta = meta
-        if self._picture is None or self._meta.active_timeline() != self._picture.active:
+        if self._picture is None or not self._examination.is_newest(self._picture):
             self._picture = self._examination.picture()
             self._fresh.clear()
         return self._examination, self._picture
@@ -219,9 +218,8 @@ class _Repairer:
         return None if self._storage.delete_tree(path) else _GONE
 
     def _is_old(self, mtime_ms: int) -> bool:
-        _, picture = self._examination, self._picture
-        assert picture is not None, "it was looked at before"
-        return is_old(self._clock.now_ms(), picture.config.timezone, mtime_ms, "")
+        assert self._picture is not None, "it was looked at before"
+        return is_old(self._clock.now_ms(), self._picture.config.timezone, mtime_ms, "")
 
     def _write_metadata(self, found: Finding, _: str) -> str | None:
         """Write a partition's metadata file; return why not."""
