@@ -1,16 +1,18 @@
 """``Table`` reads a table's rows, files and history into Arrow tables.
 
 Each call reads the current state, except those of a scan; only the table's properties are cached.
+The columns of the tables are in ``strandline.table_api.metadata_rows``.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import datetime
+from functools import partial
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -24,15 +26,10 @@ from strandline.read.state.held_lease import HeldLease
 from strandline.read.state.pin import earliest_time, instant_time, newest_schema
 from strandline.read.state.reader_lease import DEFAULT_TTL_S, Leases, held_from
 from strandline.read.state.slice_source import NEWEST, opened, service_location
-from strandline.table_api.discovery import enclosing_table
+from strandline.table_api.discovery import table_at
 from strandline.table_api.history import CommitSummary, TableHistory
 from strandline.table_api.inspect import Inspect
 from strandline.table_api.metadata_rows import (
-    FILES_SCHEMA,
-    HISTORY_SCHEMA,
-    PARTITIONS_SCHEMA,
-    PINS_SCHEMA,
-    STATS_SCHEMA,
     file_rows,
     history_rows,
     partition_rows,
@@ -48,24 +45,16 @@ from strandline.table_services.clean.preview import CleanPreview, FileFate, prev
 from strandline.table_services.compact.planner import CompactionPlanner
 from strandline.table_services.compact.policy import compaction_settings
 from strandline.table_services.doctor.examination import examine
-from strandline.table_services.doctor.finding import FINDINGS_SCHEMA, findings_table
+from strandline.table_services.doctor.finding import findings_table
 from timeline.clock import SystemClock, TimeGenerator
-from timeline.errors import InputError, TableNotFoundError
+from timeline.errors import InputError
 from timeline.instant import Instant
-from timeline.meta_client import TableMetaClient
 from timeline.storage.open import open_storage, path_text
 from timeline.storage.table_id import absolute
 from timeline.table.config import TableConfig
+from timeline.timeline import Timeline
 
-__all__ = [
-    "FILES_SCHEMA",
-    "FINDINGS_SCHEMA",
-    "HISTORY_SCHEMA",
-    "PARTITIONS_SCHEMA",
-    "PINS_SCHEMA",
-    "STATS_SCHEMA",
-    "Table",
-]
+T = TypeVar("T")
 
 
 class Table:
@@ -94,18 +83,10 @@ class Table:
         service: str | None = None,
         token: str | None = None,
     ) -> None:
+        path = absolute(path_text(base_path))
         self._storage = open_storage(base_path, storage_options)
-        self._service = service_location(
-            absolute(path_text(base_path)), self._storage, storage_options, service, token
-        )
-        try:
-            self._meta = TableMetaClient.open(self._storage)
-        except TableNotFoundError as exc:
-            around = enclosing_table(absolute(path_text(base_path)), storage_options)
-            if around is None:
-                raise
-            hint = f"it is inside the table {around}; a filter chooses partitions of that"
-            raise TableNotFoundError(exc.message, hint=hint) from exc
+        self._service = service_location(path, self._storage, storage_options, service, token)
+        self._meta = table_at(self._storage, path, storage_options)
 
     def __repr__(self) -> str:
         config = self.config
@@ -447,14 +428,7 @@ class Table:
 
         Cost: that of ``files``, and the reads of planning a clean.
         """
-        settings = clean_settings(policy, retain)
-
-        def previewed() -> CleanPreview:
-            with closing(self._view()) as view:
-                timeline = self._meta.active_timeline()
-                return preview(self._planner(view, settings), timeline, settings.policy)
-
-        return of_one_state(previewed)
+        return self._clean_preview(clean_settings(policy, retain), preview)
 
     def archivable(
         self, keep_min: int | None = None, keep_max: int | None = None
@@ -496,12 +470,7 @@ class Table:
         Cost: that of ``files``.
         """
         settings = compaction_settings(strategy)
-
-        def previewed() -> pa.Table:
-            with closing(self._view()) as view:
-                return CompactionPlanner(self._meta, view, settings).preview()
-
-        return of_one_state(previewed)
+        return self._of_one_view(lambda v: CompactionPlanner(self._meta, v, settings).preview())
 
     def why(self, file: str, policy: str | None = None, retain: int | None = None) -> FileFate:
         """Return why a data file is still there, or gone.
@@ -523,14 +492,7 @@ class Table:
 
         Cost: a list of the partition; if the file is gone, a read of each clean, and the archive.
         """
-        settings = clean_settings(policy, retain)
-
-        def explained() -> FileFate:
-            with closing(self._view()) as view:
-                timeline = self._meta.active_timeline()
-                return why(self._planner(view, settings), self._meta, timeline, file)
-
-        return of_one_state(explained)
+        return self._clean_preview(clean_settings(policy, retain), partial(why, file=file))
 
     def doctor(self, deep: bool = False) -> pa.Table:
         """Return what is wrong with the table, with the columns of ``FINDINGS_SCHEMA``.
@@ -564,9 +526,24 @@ class Table:
         """
         return findings_table(examine(self._meta.storage, SystemClock(), deep=deep))
 
-    def _planner(self, view: FileSystemView, settings: CleanSettings) -> CleanPlanner:
+    def _clean_preview(
+        self, settings: CleanSettings, ask: Callable[[CleanPlanner, Timeline], T]
+    ) -> T:
         times = TimeGenerator(SystemClock(), self.config.timezone)
-        return CleanPlanner(self._meta, view, times, settings)
+        return self._of_one_view(
+            lambda view: ask(
+                CleanPlanner(self._meta, view, times, settings), self._meta.active_timeline()
+            )
+        )
+
+    def _of_one_view(self, ask: Callable[[FileSystemView], T]) -> T:
+        """Return what is asked of a view of the newest instant; again if the table changed."""
+
+        def answer() -> T:
+            with closing(self._view()) as view:
+                return ask(view)
+
+        return of_one_state(answer)
 
     def earliest_instant(self) -> str | None:
         """Return the earliest instant as of which ``scan`` reads rows; ``None`` without a write.

@@ -24,8 +24,7 @@ from strandline.records.row_selection import compact, one_chunk
 from strandline.write.engine.base import D, Tally, tallied
 from strandline.write.engine.local_shuffle import adjacent, left_join
 from strandline.write.engine.packed_rows import PLACES
-from strandline.write.index.base import LocationRequest
-from strandline.write.index.search import FileSearch, NumberedFiles
+from strandline.write.index.search import FileSearch, LocationRequest, NumberedFiles
 from strandline.write.tasks.columns import FILE, PLACE, TASK, RowCount, changed, refuse_without_key
 from strandline.write.tasks.placement import StoredFile, heaviest, is_even, pack, tasks_for
 from strandline.write.tasks.row_order import by_partition_path

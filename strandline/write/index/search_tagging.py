@@ -45,16 +45,14 @@ from strandline.write.engine.base import Count, D, EngineContext, RunningCount, 
 from strandline.write.index.base import (
     TAGGED,
     KeyedRows,
-    LocationRequest,
     SearchScope,
     TaggedRows,
     Tagging,
-    stored_value,
 )
 from strandline.write.index.bucket import refuse_bucket_files
 from strandline.write.index.colocated import colocated, found_in_place
 from strandline.write.index.merged_slices import LateLogs, MergedSlices
-from strandline.write.index.search import SEARCHED, SearchIndex
+from strandline.write.index.search import SEARCHED, LocationRequest, SearchIndex, stored_value
 from strandline.write.operation import Operation, Replaces
 from strandline.write.tasks.columns import (
     FILE,
@@ -370,7 +368,6 @@ class SearchTagging(Tagging[D]):
         return LocationRequest(
             self.engine,
             rows.data,
-            rows.counts,
             files,
             self.storage,
             self.tally,
