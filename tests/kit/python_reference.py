@@ -19,10 +19,9 @@ from executor_proxy.view_location import LocatedView
 from strandline import LocalEngine, Table, TimelineService, WriteClient
 from strandline.client import RestClient
 from strandline.fleet.table_servers import servers_of
-from strandline.read.scan import Scan
+from strandline.read.scan import PinnedTable, Scan
 from strandline.table_api.history import CommitSummary
 from strandline.table_api.inspect import Inspect
-from strandline.table_api.pinned import PinnedTable
 from strandline.write.result import WriteResult
 from timeline import errors
 from timeline.errors import StrandlineError

@@ -391,5 +391,5 @@ class SearchIndex:
             late=request.late,
         )
         numbered = ({path: tuple(each) for path, each in files.items()} for files in of_task)
-        task = SearchTask(tuple(numbered), request.storage, request.tally, search)
-        return engine.transform(placed, task, search.form)
+        searches = SearchTask(tuple(numbered), request.storage, request.tally, search)
+        return engine.transform(placed, searches, search.form)
