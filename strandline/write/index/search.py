@@ -197,7 +197,7 @@ class FileSearch:
             files: The files to search.
         """
         search = KeySearch(keys, by_range=self.by_range, by_filter=self.by_filter)
-        heads = tuple(map(_head, self.ordering))
+        heads = tuple(name.partition(".")[0] for name in self.ordering)
         for number, of_group in groupby(files, key=itemgetter(0)):
             is_merged = self.merged is not None and number in self.merged.slices
             columns = () if is_merged else heads
@@ -294,11 +294,6 @@ class SearchTask:
             for path, keys in _distinct_keys(chain([first], rows), _KEYS_AT_ONCE):
                 if len(keys):
                     yield from self.search.locations(storage, path, keys, files.get(path, ()))
-
-
-def _head(name: str) -> str:
-    """Return the top-level column of a dotted field name."""
-    return name.partition(".")[0]
 
 
 def _distinct_keys(
