@@ -145,8 +145,7 @@ class SpreadTask:
                 paths = pa.repeat(pa.scalar(_EVERYWHERE, pa.string()), rows.num_rows)
                 rows = rows.set_column(0, PARTITION_PATH, paths)
             yield self._spread(rows)
-        at = self.attempt()
-        self.tally.add(as_numbers(SEARCHED, at.partition, at.attempt, read))
+        self.tally.add(as_numbers(SEARCHED, self.attempt(), read))
 
     def _spread(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows' keys, repeated for each task of their partition."""

@@ -65,7 +65,7 @@ from strandline.write.tasks.columns import (
     count_rows,
     counted_by,
     counts_of,
-    fill,
+    fill_from,
     refuse_changed,
     refuse_without_key,
     tagged_schema,
@@ -117,10 +117,8 @@ class TagTask:
                 by_file = (*self.key, FILE) if FILE in rows.schema.names else self.key
                 rows = deduplicate(rows, self.ordering_fields, by_file, self.properties)
             for batch in compact(self._wanted(rows)).to_batches():
-                names = [name for name in form.names if name in batch.schema.names]
-                yield fill(form, batch.num_rows, {name: batch.column(name) for name in names})
-        at = self.attempt()
-        self.tally.add(as_numbers(TAGGED, at.partition, at.attempt, read))
+                yield fill_from(form, batch)
+        self.tally.add(as_numbers(TAGGED, self.attempt(), read))
 
     def _wanted(self, rows: pa.Table) -> pa.Table:
         """Drop rows that delete keys that aren't stored."""
