@@ -107,17 +107,17 @@ class Partition:
         Raises:
             UnreadArchiveError: The archive must be read.
         """
-        extensions = self.picture.config.base_extensions
-        absent = (
-            parse_data_file(self.path, name, size, 0, extensions)
-            for name, size in self.named.items()
-            if name not in self.there
-        )
+        named = self.named.items()
+        absent = (self.parsed(name, size) for name, size in named if name not in self.there)
         files = (*self.files, *(file for file in absent if file is not None))
         version = PartitionVersion.of(self.path, files)
         if self.picture.config.table_type == "COPY_ON_WRITE":
             return latest_file_slices(self.snapshot, version)
         return latest_merged_file_slices_before_or_on(self.snapshot, version, NEWEST)
+
+    def parsed(self, name: str, size: int = 0) -> DataFile | None:
+        """Return the file of a name here; ``None`` if it isn't that of a data file."""
+        return parse_data_file(self.path, name, size, 0, self.picture.config.base_extensions)
 
     @cached_property
     def missing(self) -> Mapping[str, int]:
@@ -326,10 +326,8 @@ def check_archived(partition: Partition, written: Mapping[str, BaseFile]) -> Ite
     picture = partition.picture
     if partition.has_removals or not picture.is_whole:
         return
-    extensions = picture.config.base_extensions
-    named = (parse_data_file(partition.path, name, 0, 0, extensions) for name in partition.named)
     newest: dict[str, str] = {}
-    for each in (*partition.files, *named):
+    for each in (*partition.files, *map(partition.parsed, partition.named)):
         if isinstance(each, BaseFile):
             newest[each.file_id] = max(each.instant, newest.get(each.file_id, ""))
     path = partition.path
@@ -349,10 +347,8 @@ def _planned(partition: Partition) -> Iterator[str]:
     """Yield base files that plans name and that aren't there; a log may be of an undone write."""
     if partition.has_removals:
         return
-    extensions = partition.picture.config.base_extensions
     for name in partition.picture.history.planned.get(partition.path, frozenset()):
-        file = parse_data_file(partition.path, name, 0, 0, extensions)
-        if name not in partition.there and isinstance(file, BaseFile):
+        if name not in partition.there and isinstance(partition.parsed(name), BaseFile):
             yield name
 
 
@@ -363,9 +359,8 @@ def _saved(partition: Partition) -> Iterator[str]:
     """
     if partition.has_removals:
         return  # a clean that was planned before the savepoint
-    extensions = partition.picture.config.base_extensions
     for name in partition.picture.history.saved.get(partition.path, frozenset()) - partition.there:
-        file = parse_data_file(partition.path, name, 0, 0, extensions)
+        file = partition.parsed(name)
         if file is None:
             continue
         completed = partition.snapshot.completion.is_completed(file.instant)
@@ -383,7 +378,7 @@ def _earlier(partition: Partition) -> Iterator[str]:
         return
     replaced = partition.snapshot.replaced.get(partition.path, {})
     for name in partition.named.keys() - partition.there:
-        file = parse_data_file(partition.path, name, 0, 0, picture.config.base_extensions)
+        file = partition.parsed(name)
         if not isinstance(file, BaseFile) or file.instant < retained_from:
             continue
         if file.file_id not in replaced:

@@ -12,6 +12,8 @@ from typing import Final
 
 import pyarrow as pa
 
+from strandline.records.schema.columns import COUNT, FLAG, TEXT, TEXTS, schema_of
+
 _SWEPT: Final = "--fix --apply deletes it"
 
 
@@ -28,10 +30,9 @@ class Severity(str, Enum):
     @property
     def rank(self) -> int:
         """0 for info, 1 for warning, 2 for error."""
-        return _RANKS[self]
+        return [*Severity].index(self)
 
 
-_RANKS: Final = {severity: rank for rank, severity in enumerate(Severity)}
 INFO, WARNING, ERROR = Severity
 
 
@@ -192,17 +193,15 @@ FAULTS: Final = {
 }
 """Every kind of finding by its code."""
 
-FINDINGS_SCHEMA: Final = pa.schema(
-    [
-        ("code", pa.string()),
-        ("severity", pa.string()),
-        ("what", pa.string()),
-        ("partition", pa.string()),
-        ("names", pa.list_(pa.string())),
-        ("bytes", pa.int64()),
-        ("remedy", pa.string()),
-        ("fixable", pa.bool_()),
-    ]
+FINDINGS_SCHEMA: Final = schema_of(
+    code=TEXT,
+    severity=TEXT,
+    what=TEXT,
+    partition=TEXT,
+    names=TEXTS,
+    bytes=COUNT,
+    remedy=TEXT,
+    fixable=FLAG,
 )
 
 
@@ -239,19 +238,8 @@ class Finding:
 
 def findings_table(findings: Iterable[Finding]) -> pa.Table:
     """Return findings as rows of ``FINDINGS_SCHEMA``, in their order."""
-    rows = [
-        {
-            "code": found.code,
-            "severity": found.severity.value,
-            "what": found.what,
-            "partition": found.partition,
-            "names": found.names,
-            "bytes": found.bytes,
-            "remedy": found.remedy,
-            "fixable": found.fixable,
-        }
-        for found in findings
-    ]
+    names = FINDINGS_SCHEMA.names
+    rows = [{name: getattr(each, name) for name in names} for each in findings]
     return pa.Table.from_pylist(rows, FINDINGS_SCHEMA)
 
 
