@@ -59,32 +59,19 @@ from timeline.meta_client import TableMetaClient
 from timeline.storage.base import Storage
 from timeline.storage.client_error import mapped_client_errors
 
-INSTANTS_SCHEMA: Final = pa.schema([*INSTANT_FIELDS, ("archived", pa.bool_())])
-LOG_FILES_SCHEMA: Final = pa.schema(
-    [
-        ("path", pa.string()),
-        ("partition", pa.string()),
-        ("file_id", pa.string()),
-        ("base_instant", pa.string()),
-        ("base_at", TIME),
-        ("version", pa.int64()),
-        ("size", pa.int64()),
-        (
-            "blocks",
-            pa.list_(
-                pa.struct(
-                    [
-                        ("offset", pa.int64()),
-                        ("size", pa.int64()),
-                        ("type", pa.string()),
-                        ("instant", pa.string()),
-                        ("written_at", TIME),
-                        ("records", pa.int64()),
-                    ]
-                )
-            ),
-        ),
-    ]
+INSTANTS_SCHEMA: Final = schema_of(**INSTANT_FIELDS, archived=FLAG)
+_BLOCK: Final = schema_of(
+    offset=COUNT, size=COUNT, type=TEXT, instant=TEXT, written_at=TIME, records=COUNT
+)
+LOG_FILES_SCHEMA: Final = schema_of(
+    path=TEXT,
+    partition=TEXT,
+    file_id=TEXT,
+    base_instant=TEXT,
+    base_at=TIME,
+    version=COUNT,
+    size=COUNT,
+    blocks=pa.list_(pa.struct(list(_BLOCK))),
 )
 PENDING_SCHEMA: Final = schema_of(
     requested_time=TEXT,

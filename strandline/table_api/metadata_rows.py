@@ -19,34 +19,32 @@ import pyarrow as pa
 
 from fsview.model.file_group import FileSlice
 from strandline.read.state.reader_lease import Lease
-from strandline.records.schema.columns import COUNT, TEXT, TEXTS, schema_of
+from strandline.records.schema.columns import COUNT, FLAG, TEXT, TEXTS, schema_of
 from strandline.table_api.history import Entry
 from timeline.clock import parse_instant_time
 from timeline.instant import Instant
 from timeline.metadata.instant_metadata import CleanMetadata, RollbackMetadata
 
 TIME: Final = pa.timestamp("ms", "UTC")
-INSTANT_FIELDS: Final = (
-    ("requested_time", pa.string()),
-    ("requested_at", TIME),
-    ("completion_time", pa.string()),
-    ("completed_at", TIME),
-    ("action", pa.string()),
-    ("state", pa.string()),
-)
-HISTORY_SCHEMA: Final = pa.schema(
-    [
-        *INSTANT_FIELDS,
-        ("operation", pa.string()),
-        ("archived", pa.bool_()),
-        ("partitions", pa.int64()),
-        ("files_written", pa.int64()),
-        ("bytes_written", pa.int64()),
-        ("rows_inserted", pa.int64()),
-        ("rows_updated", pa.int64()),
-        ("rows_deleted", pa.int64()),
-        ("files_deleted", pa.int64()),
-    ]
+INSTANT_FIELDS: Final = {
+    "requested_time": TEXT,
+    "requested_at": TIME,
+    "completion_time": TEXT,
+    "completed_at": TIME,
+    "action": TEXT,
+    "state": TEXT,
+}
+HISTORY_SCHEMA: Final = schema_of(
+    **INSTANT_FIELDS,
+    operation=TEXT,
+    archived=FLAG,
+    partitions=COUNT,
+    files_written=COUNT,
+    bytes_written=COUNT,
+    rows_inserted=COUNT,
+    rows_updated=COUNT,
+    rows_deleted=COUNT,
+    files_deleted=COUNT,
 )
 FILES_SCHEMA: Final = schema_of(
     partition=TEXT,
