@@ -11,7 +11,9 @@ was written between its reads and its writes, and of two concurrent transactions
 
 Reads send a ``sync`` first, so they don't return the state of a server that is behind. A lease is
 an ephemeral node. The client library's thread keeps the session, with all its leases, alive while
-the process runs. Nodes have an open ACL: every client that reaches the servers can change them.
+the process runs. A renewal sets the node's ACL to what it is: the quorum must take part in that, as
+in each write, so the answer has the node as it is at all servers, and no watch is told of it. Nodes
+have an open ACL: every client that reaches the servers can change them.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ ANSWER_S: Final = 15.0
 LOOK_S: Final = 60.0
 """ZooKeeper reports changes, and kazoo that the connection was lost, which may have hidden some.
 
-After this time a client polls even without a report: a poll is a request for each key.
+After this time a client polls even without a report: whether anything has changed, with one request.
 """
 
 _RECONNECTING: Final = {"max_tries": -1, "max_delay": 2.0}
@@ -142,6 +144,16 @@ class Nodes:
         except NoNodeError:
             return None
 
+    def touch(self, name: str) -> Any:
+        """Return the ``ZnodeStat`` of a node as it is at all servers; ``None``: there is none.
+
+        It takes a write, with one request: a server that is behind, or a leader that the others
+        have left, can't answer it, nor can one whose leader has ended this session.
+        """
+        from kazoo.security import OPEN_ACL_UNSAFE  # noqa: PLC0415 - optional
+
+        return self._answered(self.client.set_acls_async(self.path(name), OPEN_ACL_UNSAFE))
+
     def change(self, fill: Callable[[Request], bool]) -> int | None:
         """Run a transaction that fails if others have written meanwhile; repeat it then.
 
@@ -184,6 +196,15 @@ class Nodes:
             asked = {name: self.client.exists_async(self.path(name), tell) for name in names}
             found = {name: each.get(timeout=self.answer_s) for name, each in asked.items()}
         return {name: int(stat.mzxid) for name, stat in found.items() if stat is not None}
+
+    def last_change(self) -> tuple[int, int]:
+        """Return the numbers of the transactions that changed the parent and its list last.
+
+        Each transaction of ``change`` changes the parent, and the end of a session the list.
+        """
+        with self.mapped():
+            stat = self.read("exists", "")
+        return (0, 0) if stat is None else (int(stat.mzxid), int(stat.pzxid))
 
     def check_open(self) -> None:
         """Raise ``StateUnavailableError`` after ``close``."""
@@ -257,6 +278,8 @@ class ZookeeperState(StateStore):
         self._made: set[int] = set()
         self._watches = Watches()
         self._poller: Poller | None = None
+        self._last_change: tuple[int, int] | None = None
+        self._numbers: Mapping[str, int] = {}
         root = f"/strandline/{_node(check_key(fleet))}"
         self._nodes = Nodes(hosts, root, session_s, answer_s, self._changed)
 
@@ -341,7 +364,7 @@ class ZookeeperState(StateStore):
             return None
         if value is None:
             with self._nodes.mapped():
-                stat = self._nodes.find("exists", _node(lease.key))
+                stat = self._nodes.touch(_node(lease.key))
             is_held = stat is not None and stat.czxid == lease.made
             return lease.version if is_held else None
 
@@ -389,12 +412,24 @@ class ZookeeperState(StateStore):
             request.check(path, stat.version)
 
     def _look(self) -> Mapping[str, int]:
-        return {_key(name): number for name, number in self._nodes.numbers(self._tell).items()}
+        last = self._nodes.last_change()
+        if last == self._last_change:
+            return self._numbers
+        # Before the numbers are read: a report meanwhile has them read again.
+        self._last_change = last
+        try:
+            found = self._nodes.numbers(self._tell)
+        except BaseException:
+            self._last_change = None
+            raise
+        self._numbers = {_key(name): number for name, number in found.items()}
+        return self._numbers
 
     def _tell(self, _: object) -> None:
         self._changed()
 
     def _changed(self) -> None:
+        self._last_change = None
         poller = self._poller
         if poller is not None:
             poller.hurry()
