@@ -51,7 +51,7 @@ ANSWER_S: Final = 15.0
 LOOK_S: Final = 60.0
 """ZooKeeper reports changes, and kazoo that the connection was lost, which may have hidden some.
 
-After this time a client polls even without a report: whether anything has changed, with one request.
+After this time a client polls even without a report, with one request if nothing has changed.
 """
 
 _RECONNECTING: Final = {"max_tries": -1, "max_delay": 2.0}
@@ -143,6 +143,20 @@ class Nodes:
             return answer.get(timeout=self.answer_s)
         except NoNodeError:
             return None
+
+    def all(self) -> dict[str, Any]:
+        """Return the data and the ``ZnodeStat`` of all nodes, by name, as they are at one time."""
+        with self.mapped():
+            parent = self.find("exists", "")
+            for _ in range(_ATTEMPTS):
+                names = self.read("get_children", "") or ()
+                asked = {name: self._asked("get", name) for name in names}
+                found = {name: self._answered(each) for name, each in asked.items()}
+                begun, parent = parent, self.read("exists", "")
+                # Each transaction changes the parent; a session may end in between.
+                if parent is not None and begun is not None and parent.mzxid == begun.mzxid:
+                    return {name: node for name, node in found.items() if node is not None}
+        raise StateUnavailableError(f"{self.place} changed during each of {_ATTEMPTS} reads")
 
     def touch(self, name: str) -> Any:
         """Return the ``ZnodeStat`` of a node as it is at all servers; ``None``: there is none.
@@ -288,15 +302,12 @@ class ZookeeperState(StateStore):
         check_key(key)
         with self._nodes.mapped():
             found = self._nodes.find("get", _node(key))
-        return None if found is None else Versioned(bytes(found[0]), int(found[1].mzxid))
+        return None if found is None else _versioned(found)
 
-    def children(self, key: str) -> tuple[str, ...]:
-        """Return the names that follow a key in longer ones."""
-        start = f"{check_key(key)}/" if check_prefix(key) else ""
-        with self._nodes.mapped():
-            keys = map(_key, self._nodes.find("get_children", "") or ())
-        within = (longer[len(start) :] for longer in keys if longer.startswith(start))
-        return tuple(sorted({longer.partition("/")[0] for longer in within if is_key(longer)}))
+    def read(self) -> dict[str, Versioned]:
+        """Return all keys with their values and versions, as they are at one time."""
+        nodes = ((_key(name), node) for name, node in self._nodes.all().items())
+        return {key: _versioned(node) for key, node in nodes if is_key(key)}
 
     def write(self, *ops: Op) -> int:
         """Change keys, all or none; return the version that they have now."""
@@ -457,6 +468,10 @@ class ZookeeperLease(Lease):
     def release(self) -> None:
         """Delete the key if it is still held; otherwise do nothing."""
         self._state.release(self)
+
+
+def _versioned(node: tuple[bytes, Any]) -> Versioned:
+    return Versioned(bytes(node[0]), int(node[1].mzxid))
 
 
 def _node(key: str) -> str:
