@@ -14,8 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from timeline.encoding import avro
-from timeline.encoding.json_cursor import JsonCursor
-from timeline.encoding.json_text import bounded_loads
+from timeline.encoding.json_text import JsonCursor, bounded_loads
 from timeline.errors import CorruptMetadataError
 from timeline.metadata import shape
 from timeline.metadata.codec import COMMIT_RECORDS, WRITE_STATS

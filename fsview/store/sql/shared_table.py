@@ -201,13 +201,3 @@ def delete_all(
             deleted = some(session, at_once) if session.head() is not None else 0
         total += deleted
     return total
-
-
-def delete_old_rows(session: Session, most: int) -> int:
-    """Delete some rows of earlier generations; return how many."""
-    return session.delete_old_rows(most)
-
-
-def delete_old_blobs(session: Session, most: int) -> int:
-    """Delete some blobs of earlier generations; return how many."""
-    return session.delete_old_blobs(most)

@@ -12,7 +12,7 @@ chunks of rows whenever it adopts them. The store counts them: the blob is forgo
 A handle has 128 bits: 64 random ones for each opened store, then a counter. None comes twice, even
 from a database that fell back.
 
-``fsview.store.sql.deletions`` deletes unreferenced blobs. The journal reaches back as far as these
+``fsview.store.sql.upkeep`` deletes unreferenced blobs. The journal reaches back as far as these
 are kept.
 
 A step of many rows writes them in several transactions, where no reader sees them
@@ -34,7 +34,6 @@ from typing import Any, ClassVar, Final
 from fsview.store.base import Blob, Handle, MakeRows, RecordRows, Store, StoredChunk
 from fsview.store.sql.building import Building
 from fsview.store.sql.database import Database
-from fsview.store.sql.deletions import Deletions
 from fsview.store.sql.session import (
     LEASE_S,
     CommittedStep,
@@ -46,6 +45,7 @@ from fsview.store.sql.session import (
 )
 from fsview.store.sql.shared_table import AT_ONCE, STAMP_BYTES, SharedTable
 from fsview.store.sql.stored_form import blob_bytes
+from fsview.store.sql.upkeep import Deletions
 from timeline.errors import BlobLostError, ConfigError, StoreBehindError, StoreError
 from timeline.storage.table_id import TableId
 
