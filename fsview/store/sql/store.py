@@ -16,7 +16,7 @@ from a database that fell back.
 are kept.
 
 A step of many rows writes them in several transactions, where no reader sees them
-(``fsview.store.sql.building``), and takes effect in a short one.
+(``Building``), and takes effect in a short one.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ from secrets import randbits, token_bytes
 from typing import Any, ClassVar, Final
 
 from fsview.store.base import Blob, Handle, MakeRows, RecordRows, Store, StoredChunk
-from fsview.store.sql.building import Building
 from fsview.store.sql.database import Database
 from fsview.store.sql.session import (
     LEASE_S,
@@ -43,7 +42,7 @@ from fsview.store.sql.session import (
     Session,
     TableHead,
 )
-from fsview.store.sql.shared_table import AT_ONCE, STAMP_BYTES, SharedTable
+from fsview.store.sql.shared_table import AT_ONCE, STAMP_BYTES, Building, SharedTable
 from fsview.store.sql.stored_form import blob_bytes
 from fsview.store.sql.upkeep import Deletions
 from timeline.errors import BlobLostError, ConfigError, StoreBehindError, StoreError

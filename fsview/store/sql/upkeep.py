@@ -27,10 +27,9 @@ from secrets import token_bytes
 from typing import Final
 
 from fsview.store.base import Handle
-from fsview.store.sql.building import Building
 from fsview.store.sql.database import Database
 from fsview.store.sql.session import LEASE_S, CommittedStep, Head, Session
-from fsview.store.sql.shared_table import AT_ONCE, STAMP_BYTES, SharedTable, delete_all
+from fsview.store.sql.shared_table import AT_ONCE, STAMP_BYTES, Building, SharedTable, delete_all
 from timeline.errors import StoreError
 from timeline.storage.table_id import TableId
 
@@ -135,8 +134,6 @@ class Deletions:
             logger.log(level, "what isn't needed stays in %s for now: %s", self._table, exc)
             return 0
 
-
-logger = logging.getLogger(__name__)
 
 _BUILDER_BYTES: Final = 8
 

@@ -317,8 +317,6 @@ _MESSAGES: Final = {
 """Log message for each kind of event."""
 
 
-logger = logging.getLogger(__name__)
-
 PERIOD_S: Final = 60.0
 """Between two lines about a table."""
 _CLIENTS: Final = 10
