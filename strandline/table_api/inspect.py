@@ -21,7 +21,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from fsview.load import metadata_table
-from fsview.load.metadata_table_state import (
+from fsview.load.metadata_table import (
     FILES,
     NotInStepError,
     metadata_timeline,
