@@ -8,19 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-<<<<<<< HEAD
 from tests.kit.python_pages import PAGES, described
-=======
-from executor_proxy import LookupReport, Patience, Timeouts, ViewLocation, connect
-from executor_proxy.view_location import LocatedView
-from strandline import LocalEngine, Table, TimelineService, WriteClient
-from strandline.client import RestClient
-from strandline.fleet.table_servers import servers_of
-from strandline.read.scan import PinnedTable, Scan
-from strandline.table_api.history import CommitSummary
-from strandline.table_api.inspect import Inspect
-from strandline.write.result import WriteResult
->>>>>>> h-lines2
 from timeline import errors
 from timeline.errors import StrandlineError
 
