@@ -24,10 +24,9 @@ from fsview.model.file_system_view import FileSystemView
 from strandline import LocalEngine, Table, TimelineService, WriteClient
 from strandline.client import RestClient
 from strandline.fleet.table_servers import servers_of
-from strandline.read.scan import Scan
+from strandline.read.scan import PinnedTable, Scan
 from strandline.table_api.history import CommitSummary
 from strandline.table_api.inspect import Inspect
-from strandline.table_api.pinned import PinnedTable
 from strandline.table_services.archive.run import ArchiveResult
 from strandline.table_services.clean.execution import CleanResult
 from strandline.table_services.clean.preview import CleanPreview, FileFate
