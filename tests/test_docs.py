@@ -174,6 +174,18 @@ def test_every_code_of_an_answer_is_in_the_reference() -> None:
     assert found <= {each for told in python_reference.REFUSALS for each in told}
 
 
+def test_every_code_of_a_class_is_in_the_reference() -> None:
+    """Of all classes that the packages define, imported or not."""
+    kinds = [each for each in vars(errors).values() if isinstance(each, type)]
+    names = "|".join(kind.__name__ for kind in kinds if issubclass(kind, errors.StrandlineError))
+    defined = re.compile(rf"^class (\w+Error)\((?:{names}|WrongTablesError)\b", re.M)
+    sources = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
+    found = {name for path in sources for name in defined.findall(path.read_text("utf-8"))}
+    assert {"TableNotFoundError", "WrongTablesError"} <= found
+    told = text("docs/python.md").partition("\n## Errors\n")[2]
+    assert [name for name in sorted(found) if f"`{name}` | `" not in told] == []
+
+
 def declared_settings() -> Iterator[Setting[Any]]:
     """Yield the settings that any module of ``strandline`` declares, but for Spark's adapter."""
     for module in pkgutil.walk_packages(strandline.__path__, "strandline."):
