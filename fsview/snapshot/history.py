@@ -25,9 +25,9 @@ from fsview.snapshot.history_link import (
     bytes_of_branches,
     has_same_answers,
     kept_branches,
+    memo_bytes,
 )
 from fsview.snapshot.next_snapshot import version_after
-from fsview.snapshot.retained_bytes import memo_bytes
 from fsview.snapshot.snapshot import LoadedFiles, Snapshot
 from fsview.snapshot.timeline_change import Step, by_completion, key_of
 from fsview.snapshot.uncommitted_files import undated_logs, with_ghosts_of, without_uncommitted

@@ -152,45 +152,43 @@ class TimelineFollower:
 
     def _counted_sync(self, cause: str) -> Snapshot:
         began_s = self._clock.monotonic()
+        newest: Snapshot | None = None
+        failed = 0
         try:
-            newest = self._sync()
+            while newest is None:
+                try:
+                    # However many servers write, the last attempts stay in memory. They are needed
+                    # as a load that adopts meanwhile makes an attempt fail, too.
+                    newest = self._sync_once(alone=failed >= ATTEMPTS - 1)
+                except (InstantNotFoundError, StoreBehindError):
+                    # Rolled back or archived between the listing and the read, or overtaken by
+                    # another server: try again.
+                    failed += 1
+                    if failed == 2 * ATTEMPTS - 1:
+                        raise
         except StrandlineError as error:
-            if self.state.held is not None or isinstance(error, CorruptMetadataError):
-                self.count("sync_failures", code=error.code)
-            else:
-                # There may be no table: a client may name any path, and each has its counters.
-                key = "sync_failures", (("code", error.code),)
-                self._metrics.exported.add_of_anybody(self._label, key, 1)
+            self._count_failure(error)
             raise
         finally:
             took_s = self._clock.monotonic() - began_s
             if 0 < self._slow_s <= took_s:
                 logger.warning("%s: a sync for %s took %.1f s", self.state.table_id, cause, took_s)
+        self.state.caught_up()
+        # The time before the listing, which may lack what happened since.
+        self._synced_s = began_s
+        self.count("syncs")
+        self.count("sync_us", int(took_s * 1_000_000))
         self.count("sync_causes", cause=cause)
         self._synced(self.state.table_id, newest)
         return newest
 
-    def _sync(self) -> Snapshot:
-        started = self._clock.monotonic()
-        newest: Snapshot | None = None
-        failed = 0
-        while newest is None:
-            try:
-                # However many servers write, the last attempts stay in memory. They are needed as a
-                # load that adopts meanwhile makes an attempt fail, too.
-                newest = self._sync_once(alone=failed >= ATTEMPTS - 1)
-            except (InstantNotFoundError, StoreBehindError):
-                # Rolled back or archived between the listing and the read, or overtaken by
-                # another server: try again.
-                failed += 1
-                if failed == 2 * ATTEMPTS - 1:
-                    raise
-        self.state.caught_up()
-        # The time before the listing, which may lack what happened since.
-        self._synced_s = started
-        self.count("syncs")
-        self.count("sync_us", int((self._clock.monotonic() - started) * 1_000_000))
-        return newest
+    def _count_failure(self, error: StrandlineError) -> None:
+        if self.state.held is not None or isinstance(error, CorruptMetadataError):
+            self.count("sync_failures", code=error.code)
+        else:
+            # There may be no table: a client may name any path, and each has its counters.
+            key = "sync_failures", (("code", error.code),)
+            self._metrics.exported.add_of_anybody(self._label, key, 1)
 
     def _sync_once(self, *, alone: bool) -> Snapshot:
         """Return the snapshot of a timeline that was listed after this began.

@@ -1,7 +1,7 @@
 """``FsspecStorage``: a table on anything that fsspec opens (object stores, HDFS, memory).
 
 ``create`` works only on file systems that are known to create exclusively
-(``timeline.storage.exclusive_create``). Object stores have no directories, so ``make_dir`` may do
+(``timeline.storage.conditional_file``). Object stores have no directories, so ``make_dir`` may do
 nothing.
 """
 
@@ -28,8 +28,14 @@ from timeline.storage.base import (
     timed,
 )
 from timeline.storage.client_error import mapped_client_errors
-from timeline.storage.conditional_file import ConditionalFile, open_conditional_file, protocols
-from timeline.storage.exclusive_create import Create, creates_exclusively, exclusive_create
+from timeline.storage.conditional_file import (
+    ConditionalFile,
+    Create,
+    creates_exclusively,
+    exclusive_create,
+    open_conditional_file,
+    protocols,
+)
 from timeline.storage.new_file import NewFile, NewS3File
 from timeline.storage.read_file import ReadFile
 from timeline.storage.s3 import (

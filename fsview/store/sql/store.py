@@ -12,11 +12,11 @@ chunks of rows whenever it adopts them. The store counts them: the blob is forgo
 A handle has 128 bits: 64 random ones for each opened store, then a counter. None comes twice, even
 from a database that fell back.
 
-``fsview.store.sql.deletions`` deletes unreferenced blobs. The journal reaches back as far as these
+``fsview.store.sql.upkeep`` deletes unreferenced blobs. The journal reaches back as far as these
 are kept.
 
 A step of many rows writes them in several transactions, where no reader sees them
-(``fsview.store.sql.building``), and takes effect in a short one.
+(``Building``), and takes effect in a short one.
 """
 
 from __future__ import annotations
@@ -32,9 +32,7 @@ from secrets import randbits, token_bytes
 from typing import Any, ClassVar, Final
 
 from fsview.store.base import Blob, Handle, MakeRows, RecordRows, Store, StoredChunk
-from fsview.store.sql.building import Building
 from fsview.store.sql.database import Database
-from fsview.store.sql.deletions import Deletions
 from fsview.store.sql.session import (
     LEASE_S,
     CommittedStep,
@@ -44,8 +42,9 @@ from fsview.store.sql.session import (
     Session,
     TableHead,
 )
-from fsview.store.sql.shared_table import AT_ONCE, STAMP_BYTES, SharedTable
+from fsview.store.sql.shared_table import AT_ONCE, STAMP_BYTES, Building, SharedTable
 from fsview.store.sql.stored_form import blob_bytes
+from fsview.store.sql.upkeep import Deletions
 from timeline.errors import BlobLostError, ConfigError, StoreBehindError, StoreError
 from timeline.storage.table_id import TableId
 

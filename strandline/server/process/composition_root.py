@@ -53,11 +53,11 @@ from strandline.server.http.authorization import (
     UI,
     Admission,
 )
-from strandline.server.http.hanging import HANGS_S
 from strandline.server.http.refusals import Refusals
 from strandline.server.http.reply import NOT_FOUND, Reply, failure
 from strandline.server.http.request import Application, Request
 from strandline.server.http.request_span import RequestSpans
+from strandline.server.http.server_options import HANGS_S
 from strandline.server.lookup.answer import REQUESTS, REQUESTS_CPU_US, Answers
 from strandline.server.lookup.batched_answers import BatchedAnswers
 from strandline.server.lookup.ready_answer import HotCount, HotPath
@@ -66,8 +66,7 @@ from strandline.server.marker.registry import MarkerService
 from strandline.server.process.options import PartsOptions
 from strandline.server.rest.endpoint import RestEndpoint
 from strandline.server.rest.reply_form import refusal
-from strandline.server.table_load import READY_CPU_S, TableLoads
-from strandline.server.table_threads import TableThreads
+from strandline.server.table_threads import READY_CPU_S, TableLoads, TableThreads
 from strandline.version import __version__
 from timeline.clock import Clock, SystemClock
 from timeline.errors import StrandlineError

@@ -17,7 +17,7 @@ from functools import cached_property
 from typing import Final, TypeVar
 
 from fsview.load import metadata_table
-from fsview.load.metadata_table_state import (
+from fsview.load.metadata_table import (
     AHEAD,
     FILES,
     FOLDER,

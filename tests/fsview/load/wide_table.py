@@ -8,7 +8,6 @@ import pytest
 
 from fsview.files.partition import PartitionVersion
 from fsview.load.commit_files import is_archived, read_table
-from fsview.load.listing import discover_partitions
 from fsview.load.source_choice import LEAST_CALLS, METADATA, Loaded, hindrance
 from fsview.local_view import LocalView
 from fsview.metrics import Metrics
@@ -26,6 +25,7 @@ from timeline.metadata.instant_metadata import (
     CleanPartitionMetadata,
 )
 from timeline.storage.base import Storage
+from timeline.table.partition_metadata import discover_partitions
 
 WIDE = [f"p{number:02d}" for number in range(LEAST_CALLS + 6)]
 """Partitions of a table that is dear to list."""

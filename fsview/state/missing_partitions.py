@@ -1,4 +1,4 @@
-"""Which partitions of a table count as loaded, and which paths are known to be none.
+"""Which paths of a table are known to be no partitions.
 
 A writer asks for a partition that it is about to make, so a path without files is held like any
 partition, and not listed for every task that asks. But a caller may ask for any path, so the
@@ -8,7 +8,6 @@ asked for again.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from sys import getsizeof
@@ -85,36 +84,3 @@ class MissingPartitions:
             del by_age[path]
         forgotten = [path for path in oldest if path in files and files[path].is_empty]
         return MissingPartitions(by_age, size_bytes), forgotten
-
-
-class LoadedMarks:
-    """The partitions of a table that count as loaded: some queries cover only those, as Hudi's do.
-
-    ``_lock`` guards them, and no other lock is taken within it.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._partitions: set[str] = set()
-
-    def mark(self, partitions: Collection[str]) -> None:
-        """Count partitions as loaded."""
-        # Nearly always they do already, and a hot request takes no lock then.
-        if not self._partitions.issuperset(partitions):
-            with self._lock:
-                self._partitions.update(partitions)
-
-    def unmark(self, partitions: Collection[str]) -> None:
-        """Count partitions as not loaded."""
-        with self._lock:
-            self._partitions.difference_update(partitions)
-
-    def clear(self) -> None:
-        """Count no partition as loaded; the files that are held stay."""
-        with self._lock:
-            self._partitions.clear()
-
-    def in_order(self) -> list[str]:
-        """Return the partitions, sorted."""
-        with self._lock:
-            return sorted(self._partitions)
