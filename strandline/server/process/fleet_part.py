@@ -24,7 +24,8 @@ from strandline.fleet.moving.handover import Forget, Handover
 from strandline.fleet.moving.neighbours import Neighbours
 from strandline.fleet.moving.warming import BOUND_S, Warming
 from strandline.fleet.overview import move_overview
-from strandline.fleet.records import Load
+from strandline.fleet.records import Load, token_mark
+from strandline.fleet.roster import Roster
 from strandline.fleet.seats import Fleet
 from strandline.fleet.state.url import StateUrl, open_state
 from strandline.settings.fleet import (
@@ -174,21 +175,21 @@ class FleetPart:
         self._load: Callable[[], tuple[int, int]] = lambda: (0, 0)
         self._state = open_state(options.url, options.dead_s)
         try:
-            self._membership = Membership(
+            roster = Roster(
                 self._state,
                 options.address,
                 is_standby=options.is_standby,
+                dead_s=options.dead_s,
                 layout=options.layout,
-                token=token,
-                other_token=other,
+                token=token_mark(token),
+                other_token=None if other is None else token_mark(other),
                 roots=roots,
                 group=options.group,
                 rack=options.rack,
                 load=lambda: Load(*self._load()),
-                warm_s=BOUND_S,
-                heartbeat_s=options.heartbeat_s,
-                dead_s=options.dead_s,
+                is_ready=False,
             )
+            self._membership = Membership(roster, warm_s=BOUND_S, heartbeat_s=options.heartbeat_s)
         except BaseException:
             self._state.close()
             raise
