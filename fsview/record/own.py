@@ -294,15 +294,7 @@ class OwnRecord(Record):
         anew: bool,
         versions: Iterable[PartitionVersion],
     ) -> list[StoredChunk]:
-        """Move new chunks and change rows.
-
-        Args:
-            blobs: Of the new chunks.
-            rows: Makes the rows.
-            news: As of ``save``.
-            anew: Whether these replace all rows.
-            versions: What the rows name.
-        """
+        """Move new chunks and change rows, which name ``versions``; ``anew``: all rows."""
         return self._store.commit(blobs, rows)
 
     def _partitions(self) -> list[str]:

@@ -20,13 +20,7 @@ from fsview.files.partition import Chunk, PartitionVersion
 from fsview.record.base import Record, Recorded, Saving
 from fsview.record.journal import Adopted, Told, adopted, journal_entry_of
 from fsview.record.own import OwnRecord, move
-from fsview.record.rows import (
-    PARTITION,
-    RecordSum,
-    maps_of,
-    read_head,
-    text_of,
-)
+from fsview.record.rows import PARTITION, RecordSum, maps_of, read_head, text_of
 from fsview.record.status import EVERYTHING, JournalEntry, Lack
 from fsview.snapshot.history import History
 from fsview.snapshot.snapshot import Snapshot

@@ -244,11 +244,7 @@ class TimelineFollower:
             self.adopt()
 
     def _follow(self, history: History, *, alone: bool) -> Snapshot:
-        """Bring the history up to the timeline as it is now.
-
-        Args:
-            history: The history.
-            alone: Whether to continue in memory, without other servers that share the store.
+        """Bring the history up to the timeline as it is now; ``alone``: in memory.
 
         Raises:
             StoreBehindError: Another server has recorded something else than the timeline listed
@@ -309,11 +305,7 @@ class TimelineFollower:
     def _resume(self, *, alone: bool) -> Snapshot | None:
         """Continue from the snapshot that an earlier process recorded, or else start over.
 
-        Returns:
-            The newest snapshot; ``None`` if that is the recorded one, which is to be followed.
-
-        Raises:
-            StoreError: The store was closed; or as ``_start``.
+        ``None``: the newest snapshot is the recorded one, which is to be followed.
         """
         cause = "behind" if self.state.record.status.is_behind else "start"
         try:
@@ -345,12 +337,7 @@ class TimelineFollower:
         return None
 
     def _read_on(self, history: History, active: Timeline, *, alone: bool) -> Snapshot:
-        """Bring the history up to a timeline by reading its new instants.
-
-        Args:
-            history: The history.
-            active: The active timeline as it was listed.
-            alone: As of ``TableState.publish``.
+        """Bring the history up to the timeline that was listed by reading its new instants.
 
         Raises:
             StoreBehindError: Another server has recorded another timeline meanwhile.
