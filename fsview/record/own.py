@@ -128,11 +128,7 @@ class OwnRecord(Record):
             self.save(Saving(newest, (), self.unfinished))
 
     def _write(self, saving: Saving, lack: Lack | None) -> None:
-        """Write the rows that are lacking; see ``save``.
-
-        Raises:
-            StoreError: The record is as before, and nothing was moved.
-        """
+        """Write the rows that are lacking, or nothing; see ``save``."""
         touched: Collection[str] | None = None if lack is EVERYTHING else lack.touched
         news = None if lack is EVERYTHING else lack.news
         snapshot = saving.snapshot

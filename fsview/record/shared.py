@@ -64,11 +64,7 @@ class SharedRecord(OwnRecord):
         self._unshown: dict[str, PartitionVersion] = {}
 
     def _write(self, saving: Saving, lack: Lack | None) -> None:
-        """See ``OwnRecord``.
-
-        Raises:
-            StoreBehindError: Others have committed since; nothing has changed.
-        """
+        """See ``OwnRecord``."""
         self._check_read()
         try:
             super()._write(saving, lack)
@@ -91,7 +87,7 @@ class SharedRecord(OwnRecord):
         self.status = self.status.reading()
         damage: RecordLostError | None = None
         try:
-            head, rows = self._shared.state()
+            head, rows = self._shared.table.state()
         except RecordLostError as exc:
             damage, head, rows = exc, self._shared.head(), {}
         self._recorded = None

@@ -191,11 +191,7 @@ class TimelineFollower:
             self._metrics.exported.add_of_anybody(self._label, key, 1)
 
     def _sync_once(self, *, alone: bool) -> Snapshot:
-        """Return the snapshot of a timeline that was listed after this began.
-
-        Raises:
-            StoreBehindError: Another server has recorded something else meanwhile.
-        """
+        """Return the snapshot of a timeline that was listed after this began."""
         # Read again for each attempt, as other threads may come to distrust the state.
         history, cause = self.state.followed, self.state.record.status.distrusted
         if history is not None:
@@ -274,11 +270,7 @@ class TimelineFollower:
             return self._read_on(history, active, alone=alone)
 
     def _adopted(self, active: Timeline) -> Snapshot:
-        """Return the newest snapshot after an adoption, if its timeline is the one listed.
-
-        Raises:
-            StoreBehindError: It isn't.
-        """
+        """Return the newest snapshot after an adoption; refuse another timeline than was listed."""
         newest = self.state.history.newest
         if self.state.record.status.is_behind or newest.active != active:
             raise StoreBehindError(f"{self.state.table_id}: others have recorded another timeline")
