@@ -27,7 +27,7 @@ from timeline.storage.base import (
     checked_path,
     timed,
 )
-from timeline.storage.client_error import mapped_client_errors
+from timeline.storage.client_error import ReadFile, mapped_client_errors
 from timeline.storage.conditional_file import (
     ConditionalFile,
     Create,
@@ -37,7 +37,6 @@ from timeline.storage.conditional_file import (
     protocols,
 )
 from timeline.storage.new_file import NewFile, NewS3File
-from timeline.storage.read_file import ReadFile
 from timeline.storage.s3 import (
     KEYS_A_REQUEST,
     OBJECT_STORES,

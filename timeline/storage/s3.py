@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from timeline.storage.base import FileInfo
-from timeline.storage.read_file import ReadFile
+from timeline.storage.client_error import ReadFile
 
 OBJECT_STORES: Final = frozenset({"s3", "s3a"})
 """Protocols of s3fs, for which this module makes some requests itself."""
