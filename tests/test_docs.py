@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import inspect
 import json
 import pkgutil
 import re
@@ -24,14 +25,22 @@ import executor_proxy
 import strandline
 from executor_proxy import connect
 from executor_proxy.failover import Patience
-from strandline import TimelineService
+from strandline import Table, TimelineService
 from strandline.__main__ import main
 from strandline.fleet.roster import Roster
 from strandline.fleet.state.sqlite import SqliteState
 from strandline.settings.command_line import FLAGS, SERVE_SETTINGS
 from strandline.settings.setting import Setting, SettingScope, declared
 from strandline.settings.sources import variable
-from tests.kit import document_page, notebook, python_reference, reference, site
+from tests.kit import (
+    docstring_markdown,
+    document_page,
+    notebook,
+    python_pages,
+    python_reference,
+    reference,
+    site,
+)
 from tests.kit.concurrency.manual_clock import ManualClock
 from tests.kit.concurrency.patience import PATIENCE_S
 from tests.kit.debian import program
@@ -54,14 +63,90 @@ def test_reference_is_what_the_code_says() -> None:
     assert text("docs/python.md") == python_reference.python_reference(), again
 
 
+def test_the_pages_of_python_names_are_what_the_docstrings_say() -> None:
+    pages = {path.stem: path.read_text("utf-8") for path in (ROOT / "docs/python").glob("*.md")}
+    again = "run: python -m tests.kit.reference --write"
+    assert pages == {name: python_pages.page(name) for name in python_pages.PAGES}, again
+
+
 def test_every_public_name_is_in_the_reference() -> None:
-    page = text("docs/python.md")
+    """And so is every public method, with what its docstring says of its parameters."""
+    pages = "".join(text(f"docs/python/{name}.md") for name in python_pages.PAGES)
     modules = [strandline, executor_proxy]
     names = {name for module in modules for name in module.__all__ if not name.startswith("_")}
     assert {"Table", "connect"} <= names
-    assert [
-        name for name in sorted(names) if not re.search(rf"^## {name}$|\.{name}\(", page, re.M)
-    ] == []
+    classes = [each for name in names if isinstance(each := public(name), type)]
+    methods = {
+        f"{kind.__name__}.{name}"
+        for kind in classes
+        for name, value in vars(kind).items()
+        if not name.startswith("_") and (inspect.isroutine(value) or isinstance(value, property))
+    }
+    assert {"Table.scan", "WriteClient.upsert"} <= methods
+    headings = set(re.findall(r"^##+ (.*)$", pages, re.M))
+    assert {*names, *methods} <= headings
+    section = pages.split("\n### Table.scan\n")[1].split("\n### ")[0]
+    parameters = [*inspect.signature(Table.scan).parameters][1:]
+    assert [name for name in parameters if f"- `{name}`: " not in section] == []
+    assert "**Raises**\n\n- `InputError`: There is no such column" in section
+
+
+def public(name: str) -> Any:
+    return getattr(strandline if name in strandline.__all__ else executor_proxy, name)
+
+
+def test_a_docstring_becomes_markdown() -> None:
+    doc = """Return rows.
+
+A text with ``names``, and docs/doctor.md.
+
+Args:
+    first: A text
+        of two lines.
+    **others: Any.
+
+Returns:
+    A table:
+
+    * ``a``: int64;
+      in bytes.
+
+Raises:
+    ValueError: It is bad:
+
+        * in one way.
+
+Cost: a list
+    of the folder.
+
+An end."""
+    assert (
+        docstring_markdown.markdown(doc, "..")
+        == """Return rows.
+
+A text with `names`, and [docs/doctor.md](../docs/doctor.md).
+
+**Parameters**
+
+- `first`: A text of two lines.
+- `**others`: Any.
+
+**Returns**: A table:
+
+* `a`: int64;
+  in bytes.
+
+**Raises**
+
+- `ValueError`: It is bad:
+
+  * in one way.
+
+**Cost**: a list
+of the folder.
+
+An end."""
+    )
 
 
 def codes_of_the_service() -> Iterator[str | int]:
@@ -285,7 +370,7 @@ def test_the_index_lists_every_document_for_readers_and_for_the_site() -> None:
 FIRST = ROOT / "docs" / "tutorials" / "first-table.md"
 PAGES = sorted(
     path
-    for folder in ("tutorials", "how-to", "explanation")
+    for folder in ("tutorials", "how-to", "explanation", "python")
     for path in (ROOT / "docs" / folder).glob("*.md")
 )
 PORTS = ("26754", "26755", "26756")

@@ -353,6 +353,8 @@ def conflicts_with(
         if planned_too_early(ours.instant, other):
             continue
         both = {strategy.unit_of(group) for group in other.groups} & units.keys()
+        # One overwrites partitions that the other overwrites or has searched.
+        overlap = (ours.overwritten & other.concerned) | (other.overwritten & ours.concerned)
         if both:
             found.append(
                 Conflict(
@@ -363,18 +365,13 @@ def conflicts_with(
                     resolved=_is_resolved(ours.instant, other, table_version, seen),
                 )
             )
-        elif other.instant.is_completed and (overlap := _overlap(ours, other)):
+        elif other.instant.is_completed and overlap:
             at = other.instant
             paths = tuple(sorted(overlap.paths))
             found.append(
                 Conflict(at.requested_time, at.action, other.operation, (), partitions=paths)
             )
     return tuple(found)
-
-
-def _overlap(ours: ConcurrentOperation, other: ConcurrentOperation) -> Partitions:
-    """Return the partitions that one overwrites, and the other overwrites or has searched."""
-    return (ours.overwritten & other.concerned) | (other.overwritten & ours.concerned)
 
 
 def planned_too_early(ours: Instant, other: ConcurrentOperation) -> bool:

@@ -25,7 +25,6 @@ from strandline.fleet.records import (
     move_key,
     next_epoch,
     read_fleet,
-    read_moved,
 )
 from strandline.fleet.seats import HeldSeat
 from strandline.fleet.state.base import Check, Delete, Op, Put, StateStore
@@ -232,7 +231,7 @@ def undo_move(state: StateStore, number: int, *, now_ms: int) -> Move | None:
                 hint=f"it is finished; then move the path back to the group {move.source}",
             )
         after = undone(move, "an operator has undone it", now_ms)
-        return step_ops(found, move, after, read_moved(state)), after
+        return step_ops(found, move, after), after
 
     return _changed(state, decide)
 
@@ -277,7 +276,7 @@ def _found(state: StateStore, move: Move) -> Move:
     key = move_key(move.number)
     if key in found.unreadable:
         raise FleetError(found.unreadable[key])
-    moves = (*found.fleet.moves, *read_moved(state)[0])
+    moves = (*found.fleet.moves, *found.ended)
     now = next((each for each in moves if each.number == move.number), None)
     if now is None:
         raise FleetError(f"nothing is known of {move} any more: its record was damaged, or deleted")

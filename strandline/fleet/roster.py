@@ -29,7 +29,6 @@ from strandline.fleet.records import (
     member_name,
     next_epoch,
     read_fleet,
-    read_moved,
     roots_mark,
     seat_bytes,
     seat_key,
@@ -50,7 +49,7 @@ _ATTEMPTS: Final = 20
 """Most attempts to write what a membership changes, against others that write."""
 _MOST_CARRIED: Final = 8
 """Most moves, or states of one, that a step of the leader goes through."""
-REREAD_S: Final = 120.0
+REREAD_S: Final = 300.0
 """After this time the fleet is read again although no watch has reported a change."""
 LOAD_S: Final = 30.0
 """Least time between two updates of a server's load: each triggers a step of all members."""
@@ -349,8 +348,7 @@ class Roster:
             key: self._moves_since.get(key, now_s)
             for key in ((move.number, move.state.name) for move in found.fleet.moves)
         }
-        ended = (lambda: read_moved(self._state)[0]) if leads else None
-        self.move_counts.see(found.fleet.moves, ended)
+        self.move_counts.see(found.fleet.moves, found.ended if leads else ())
         # Each round brings a move a state further. Their number is bounded, as seats wait for them,
         # and others can't read the fleet while its epoch changes. The last write triggers a step.
         for _ in range(_MOST_CARRIED):
@@ -368,8 +366,9 @@ class Roster:
 
     def _read(self) -> FleetRead:
         """Read the fleet; leave out members that have another token's mark."""
+        self._keep()
         self._found, self._read_s = None, self._clock.monotonic()
-        found, strangers = of_token(read_fleet(self._state, self._keep), self._marks)
+        found, strangers = of_token(read_fleet(self._state), self._marks)
         if strangers - self._strangers:
             told = ", ".join(sorted(strangers))
             logger.warning("members of the fleet with another token are ignored: %s", told)
@@ -440,12 +439,11 @@ class Roster:
             after = next_move(found.fleet, move, mover, waited_s, now_ms)
             if after == move:
                 continue
-            ended = read_moved(self._state)
             try:
-                ops = step_ops(found, move, after, ended)
+                ops = step_ops(found, move, after)
             except ConfigError as error:
                 after = next_move(found.fleet, move, mover, waited_s, now_ms, str(error))
-                ops = step_ops(found, move, after, ended)
+                ops = step_ops(found, move, after)
             try:
                 self._state.write(Check(lease.key, lease.version), *ops)
             except StateConflictError as error:
@@ -486,19 +484,18 @@ class MoveCounts:
         if after.state in OVER:
             self._under_way -= {before.number}
 
-    def see(self, moves: Iterable[Move], ended: Callable[[], Iterable[Move]] | None) -> None:
+    def see(self, moves: Iterable[Move], ended: Iterable[Move]) -> None:
         """Notice the moves under way.
 
         Args:
             moves: All of them.
-            ended: Reads those that have ended; ``None``: this server doesn't lead.
+            ended: Those that have ended; none if this server doesn't lead.
         """
         now = frozenset(move.number for move in moves)
         missed = self._under_way - now
-        if missed and ended is not None:
-            for move in ended():
-                if move.number in missed and move.state is MoveState.UNDONE:
-                    self._reached[move.state.name] += 1
+        for move in ended:
+            if move.number in missed and move.state is MoveState.UNDONE:
+                self._reached[move.state.name] += 1
         self._under_way = now
 
     def status(self) -> dict[str, dict[str, float]]:

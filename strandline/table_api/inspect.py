@@ -395,12 +395,13 @@ def pending_rows(snapshot: Snapshot, storage: Storage, zone: str) -> list[dict[s
         zone: Its time zone.
     """
     planned = _planned(snapshot)
-    beats = {info.name: info.mtime_ms for info in storage.list(HEARTBEAT_FOLDER)}
+    listed = storage.list(HEARTBEAT_FOLDER)
+    beats = {info.name: utc_time_of(info.mtime_ms) for info in listed}
     rows = (
         {
             **instant_row(instant, zone),
             "file_groups": planned.get(instant.requested_time),
-            "heartbeat_at": _at(beats.get(instant.requested_time)),
+            "heartbeat_at": beats.get(instant.requested_time),
         }
         for instant in snapshot.active
         if not instant.is_completed
@@ -418,10 +419,6 @@ def _planned(snapshot: Snapshot) -> Counter[str]:
             *(instant.requested_time for instant in snapshot.pending_clustering.values()),
         ]
     )
-
-
-def _at(ms: int | None) -> datetime | None:
-    return None if ms is None else utc_time_of(ms)
 
 
 @dataclass(frozen=True, slots=True)

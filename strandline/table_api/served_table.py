@@ -306,7 +306,7 @@ class ServedTable:
         view = InspectedView(self._view.table, self._view.snapshot)
         planner = CleanPlanner(self._meta(), view, times, settings)
         try:
-            return preview(planner, self._view.snapshot.active, settings.policy)
+            return preview(planner, self._view.snapshot.active)
         except ViewBehindError as error:
             # A rollback or another clean isn't finished; the state that is asked is the newest.
             raise Refusal(

@@ -6,40 +6,29 @@ Each call reads the current state, except those of a scan; only the table's prop
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import datetime
+from functools import partial
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from fsview.local_view import open_view
 from fsview.model.file_group import FileSlice
-from fsview.model.file_system_view import FileSystemView, partition_names
-from strandline.read.scan import Scan, pinned
+from fsview.model.file_system_view import FileSystemView
+from strandline.read.scan import PinnedTable, Scan, slices_at
 from strandline.read.scan_arguments import check_partition
 from strandline.read.state.changed_table import of_one_state
 from strandline.read.state.held_lease import HeldLease
 from strandline.read.state.pin import earliest_time, instant_time, newest_schema
 from strandline.read.state.reader_lease import DEFAULT_TTL_S, Leases, held_from
-from strandline.read.state.slice_source import NEWEST, opened, service_location
-from strandline.table_api.discovery import enclosing_table
+from strandline.read.state.slice_source import NEWEST, opened, service_location, slices_of
+from strandline.table_api import metadata_rows
+from strandline.table_api.discovery import table_at
 from strandline.table_api.history import CommitSummary, TableHistory
 from strandline.table_api.inspect import Inspect
-from strandline.table_api.metadata_rows import (
-    FILES_SCHEMA,
-    HISTORY_SCHEMA,
-    PARTITIONS_SCHEMA,
-    PINS_SCHEMA,
-    STATS_SCHEMA,
-    file_rows,
-    history_rows,
-    partition_rows,
-    pin_rows,
-    stats_rows,
-)
-from strandline.table_api.pinned import PinnedTable
 from strandline.table_services.archive.policy import archive_settings
 from strandline.table_services.archive.run import Archiver
 from strandline.table_services.clean.planner import CleanPlanner
@@ -48,24 +37,16 @@ from strandline.table_services.clean.preview import CleanPreview, FileFate, prev
 from strandline.table_services.compact.planner import CompactionPlanner
 from strandline.table_services.compact.policy import compaction_settings
 from strandline.table_services.doctor.examination import examine
-from strandline.table_services.doctor.finding import FINDINGS_SCHEMA, findings_table
+from strandline.table_services.doctor.finding import findings_table
 from timeline.clock import SystemClock, TimeGenerator
-from timeline.errors import InputError, TableNotFoundError
+from timeline.errors import InputError
 from timeline.instant import Instant
-from timeline.meta_client import TableMetaClient
 from timeline.storage.open import open_storage, path_text
 from timeline.storage.table_id import absolute
 from timeline.table.config import TableConfig
+from timeline.timeline import Timeline
 
-__all__ = [
-    "FILES_SCHEMA",
-    "FINDINGS_SCHEMA",
-    "HISTORY_SCHEMA",
-    "PARTITIONS_SCHEMA",
-    "PINS_SCHEMA",
-    "STATS_SCHEMA",
-    "Table",
-]
+T = TypeVar("T")
 
 
 class Table:
@@ -94,23 +75,14 @@ class Table:
         service: str | None = None,
         token: str | None = None,
     ) -> None:
+        path = absolute(path_text(base_path))
         self._storage = open_storage(base_path, storage_options)
-        self._service = service_location(
-            absolute(path_text(base_path)), self._storage, storage_options, service, token
-        )
-        try:
-            self._meta = TableMetaClient.open(self._storage)
-        except TableNotFoundError as exc:
-            around = enclosing_table(absolute(path_text(base_path)), storage_options)
-            if around is None:
-                raise
-            hint = f"it is inside the table {around}; a filter chooses partitions of that"
-            raise TableNotFoundError(exc.message, hint=hint) from exc
+        self._service = service_location(path, self._storage, storage_options, service, token)
+        self._meta = table_at(self._storage, path, storage_options)
 
     def __repr__(self) -> str:
-        config = self.config
         service = "" if self._service is None else f", service={', '.join(self._service.urls)}"
-        kind = f"{config.table_type}, version {config.version}"
+        kind = f"{self.config.table_type}, version {self.config.version}"
         return f"Table({self._storage.base_path!r}, {kind}{service})"
 
     @property
@@ -157,7 +129,7 @@ class Table:
 
         Cost: that of ``files``.
         """
-        return partition_rows(self._newest_slices(as_of))
+        return metadata_rows.partition_rows(self._newest_slices(as_of))
 
     def stats(self, *, as_of: str | datetime | None = None) -> pa.Table:
         """Return numbers and sizes of files, with the columns of ``STATS_SCHEMA``.
@@ -175,17 +147,14 @@ class Table:
 
         Cost: that of ``files``.
         """
-        return stats_rows(self._newest_slices(as_of))
+        return metadata_rows.stats_rows(self._newest_slices(as_of))
 
     def _newest_slices(self, as_of: str | datetime | None) -> Mapping[str, Sequence[FileSlice]]:
         """Return partition → the newest slices of its file groups, now or at a time."""
-        if as_of is None:
-            with closing(self._view()) as view:
-                return view.all_latest_file_slices_before_or_on(NEWEST)
-        found: dict[str, list[FileSlice]] = {}
-        for each in pinned(self._meta, as_of, None, None, None).slices:
-            found.setdefault(each.partition, []).append(each)
-        return found
+        if as_of is not None:
+            return slices_at(self._meta, as_of)
+        with closing(self._view()) as view:
+            return view.all_latest_file_slices_before_or_on(NEWEST)
 
     def history(self, since: str | datetime | None = None) -> pa.Table:
         """Return all instants, archived ones first, with the columns of ``HISTORY_SCHEMA``.
@@ -216,12 +185,11 @@ class Table:
         """
         zone = self.config.timezone
         begin = "" if since is None else instant_time(since, zone, "since")
+        # 14 digits mean the last millisecond of their second.
         entries = TableHistory(self._meta).entries(
-            # 14 digits mean the last millisecond of their second.
-            archived=True,
-            keep=lambda instant: instant.requested_time.ljust(17, "9") >= begin,
+            archived=True, keep=lambda each: each.requested_time.ljust(17, "9") >= begin
         )
-        return history_rows(entries, zone)
+        return metadata_rows.history_rows(entries, zone)
 
     def commits(self, *, archived: bool = False) -> Iterator[CommitSummary]:
         """Yield what each completed commit recorded about itself, by requested time.
@@ -294,14 +262,18 @@ class Table:
         """
         zone = self.config.timezone
         if as_of is None:
-            return of_one_state(lambda: file_rows(self._slices(partition, every=all_slices), zone))
+            return of_one_state(
+                lambda: metadata_rows.file_rows(self._slices(partition, every=all_slices), zone)
+            )
         if all_slices:
             raise InputError("all_slices and as_of are given; allowed: one of them")
         found = self._newest_slices(as_of)
         if partition is not None:
             check_partition(partition)
             found = {partition: found.get(partition, ())}
-        return file_rows((each for path in sorted(found) for each in found[path]), zone)
+        return metadata_rows.file_rows(
+            (each for path in sorted(found) for each in found[path]), zone
+        )
 
     def slices(self, partition: str | None = None) -> pa.Table:
         """Return every file slice: ``files(partition, all_slices=True)``, with its columns."""
@@ -350,11 +322,7 @@ class Table:
             is read.
         """
         return Scan.of(
-            self._meta,
-            columns=columns,
-            filter=filter,
-            as_of=as_of,
-            limit=limit,
+            *(self._meta, columns, filter, as_of, limit),
             read_optimized=read_optimized,
             service=self._service,
             threads=threads,
@@ -412,7 +380,7 @@ class Table:
 
         Cost: a list, and a read of each lease.
         """
-        return pin_rows(self._leases().all())
+        return metadata_rows.pin_rows(self._leases().all())
 
     def revoke(self, pin: str) -> bool:
         """End a lease, whose reader then may miss files; return whether it existed.
@@ -447,14 +415,7 @@ class Table:
 
         Cost: that of ``files``, and the reads of planning a clean.
         """
-        settings = clean_settings(policy, retain)
-
-        def previewed() -> CleanPreview:
-            with closing(self._view()) as view:
-                timeline = self._meta.active_timeline()
-                return preview(self._planner(view, settings), timeline, settings.policy)
-
-        return of_one_state(previewed)
+        return self._of_clean(clean_settings(policy, retain), preview)
 
     def archivable(
         self, keep_min: int | None = None, keep_max: int | None = None
@@ -471,10 +432,8 @@ class Table:
 
         Cost: lists of the timeline and the leases, and a read of the last clean.
         """
-        settings = archive_settings(keep_min, keep_max)
-        times = TimeGenerator(SystemClock(), self.config.timezone)
-        since = held_from(self._leases().live())
-        archiver = Archiver(self._meta, times, settings, CleanSettings(), since)
+        settings, since = archive_settings(keep_min, keep_max), held_from(self._leases().live())
+        archiver = Archiver(self._meta, self._times(), settings, CleanSettings(), since)
         return of_one_state(lambda: archiver.plan(self._meta.active_timeline()))
 
     def compactable(self, strategy: str | None = None) -> pa.Table:
@@ -496,12 +455,7 @@ class Table:
         Cost: that of ``files``.
         """
         settings = compaction_settings(strategy)
-
-        def previewed() -> pa.Table:
-            with closing(self._view()) as view:
-                return CompactionPlanner(self._meta, view, settings).preview()
-
-        return of_one_state(previewed)
+        return self._of_one_view(lambda v: CompactionPlanner(self._meta, v, settings).preview())
 
     def why(self, file: str, policy: str | None = None, retain: int | None = None) -> FileFate:
         """Return why a data file is still there, or gone.
@@ -523,14 +477,7 @@ class Table:
 
         Cost: a list of the partition; if the file is gone, a read of each clean, and the archive.
         """
-        settings = clean_settings(policy, retain)
-
-        def explained() -> FileFate:
-            with closing(self._view()) as view:
-                timeline = self._meta.active_timeline()
-                return why(self._planner(view, settings), self._meta, timeline, file)
-
-        return of_one_state(explained)
+        return self._of_clean(clean_settings(policy, retain), partial(why, file=file))
 
     def doctor(self, deep: bool = False) -> pa.Table:
         """Return what is wrong with the table, with the columns of ``FINDINGS_SCHEMA``.
@@ -564,9 +511,24 @@ class Table:
         """
         return findings_table(examine(self._meta.storage, SystemClock(), deep=deep))
 
-    def _planner(self, view: FileSystemView, settings: CleanSettings) -> CleanPlanner:
-        times = TimeGenerator(SystemClock(), self.config.timezone)
-        return CleanPlanner(self._meta, view, times, settings)
+    def _times(self) -> TimeGenerator:
+        return TimeGenerator(SystemClock(), self.config.timezone)
+
+    def _of_clean(self, settings: CleanSettings, ask: Callable[[CleanPlanner, Timeline], T]) -> T:
+        def answer(view: FileSystemView) -> T:
+            planner = CleanPlanner(self._meta, view, self._times(), settings)
+            return ask(planner, self._meta.active_timeline())
+
+        return self._of_one_view(answer)
+
+    def _of_one_view(self, ask: Callable[[FileSystemView], T]) -> T:
+        """Return what is asked of a view of the newest instant; again if the table changed."""
+
+        def answer() -> T:
+            with closing(self._view()) as view:
+                return ask(view)
+
+        return of_one_state(answer)
 
     def earliest_instant(self) -> str | None:
         """Return the earliest instant as of which ``scan`` reads rows; ``None`` without a write.
@@ -616,24 +578,12 @@ class Table:
             UnsupportedTableError: The table has no meta columns; else as in ``scan``.
             CorruptMetadataError: As in ``scan``.
 
-        Cost: that of ``scan``, and a read of each commit of the range; see
-            ``strandline.read.state.incremental.pin_range``.
+        Cost: that of ``scan``, and a read of each commit of the range.
         """
-        return Scan.of_range(
-            self._meta,
-            since,
-            until,
-            columns=columns,
-            filter=filter,
-            limit=limit,
-            threads=threads,
-        )
+        return Scan.of_range(self._meta, since, until, columns, filter, limit, threads=threads)
 
     def to_arrow(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """Read the newest committed rows: ``scan(columns).to_arrow()``.
-
-        Columns, types, order and errors are those of ``scan``.
-        """
+        """Read the newest committed rows, as ``scan(columns).to_arrow()`` does."""
         return self.scan(columns).to_arrow()
 
     def _slices(self, partition: str | None, *, every: bool = False) -> Iterator[FileSlice]:
@@ -641,16 +591,7 @@ class Table:
         if partition is not None:
             check_partition(partition)
         with closing(self._view()) as view:
-            if every:
-                for path in partition_names(view) if partition is None else (partition,):
-                    for group in view.all_file_groups(path):
-                        yield from group.slices
-            elif partition is None:
-                newest = view.all_latest_file_slices_before_or_on(NEWEST)
-                for path in sorted(newest):
-                    yield from newest[path]
-            else:
-                yield from view.latest_file_slices(partition)
+            yield from slices_of(view, partition, every=every)
 
     def _view(self) -> FileSystemView:
         """Return a view of the newest instant."""

@@ -10,7 +10,7 @@ record, as the first did. Otherwise the records are skipped one after the other.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
@@ -68,7 +68,7 @@ class EncodedRecords:
 
     def __iter__(self) -> Iterator[bytes]:
         """Yield the bytes of each."""
-        for begin, end in self._spans():
+        for begin, end in zip(self.begins.tolist(), self.ends.tolist(), strict=True):
             yield bytes(self.data[begin:end])
 
     def pieces(self) -> Iterator[EncodedRecords]:
@@ -83,9 +83,6 @@ class EncodedRecords:
                 data, self.begins[first:last] - start, self.ends[first:last] - start
             )
             first = last
-
-    def _spans(self) -> Iterable[tuple[int, int]]:
-        return zip(self.begins.tolist(), self.ends.tolist(), strict=True)
 
 
 def record_ends(block: LogBlock) -> Positions:

@@ -381,14 +381,16 @@ class HangingRequests:
         due = {t: s for t, s in held.items() if now - logged.get(t, -PERIOD_S) >= PERIOD_S}
         for row in self._rows(due):
             logged[row["table"]] = now
-            logger.warning(
-                "%s: a request has held a thread for %.0f s; calls to its storage: %s;"
-                " waited for by %s",
-                *(row["table"], row["seconds"], _text(row["calls"])),
-                ", ".join(row["clients"]) or "nobody",
-            )
+            logger.warning("%s", in_a_line(row))
 
 
-def _text(calls: Iterable[Mapping[str, Any]]) -> str:
-    found = (f"{each['kind']} for {each['cause']}, {each['seconds']:.0f} s" for each in calls)
-    return "; ".join(found) or "none that takes long"
+def in_a_line(row: Mapping[str, Any]) -> str:
+    """Return a row of ``HangingRequests.status`` as a line for people."""
+    calls = (
+        f"{each['kind']} for {each['cause']}, {each['seconds']:.0f} s" for each in row["calls"]
+    )
+    return (
+        f"{row['table']}: a request has held a thread for {row['seconds']:.0f} s; calls to its"
+        f" storage: {'; '.join(calls) or 'none that takes long'};"
+        f" waited for by {', '.join(row['clients']) or 'nobody'}"
+    )

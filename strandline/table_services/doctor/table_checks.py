@@ -10,7 +10,7 @@ from typing import Final
 
 from strandline.server.marker.heartbeat import HEARTBEAT_FOLDER
 from strandline.table_services.doctor.finding import Finding
-from strandline.table_services.doctor.picture import DAY_MS, Left, Picture, is_savepoint, is_write
+from strandline.table_services.doctor.picture import DAY_MS, Picture, is_savepoint, is_write
 from timeline.clock import parse_instant_time
 from timeline.encoding.java_properties import parse_properties
 from timeline.instant import RESTORE, ROLLBACK, Instant, State, completed_action
@@ -265,7 +265,7 @@ def check_left(picture: Picture) -> Iterator[Finding]:
         ("heartbeat-left", "the heartbeat", picture.heartbeats),
     ):
         for left in lefts:
-            if _is_left(picture, left):
+            if picture.is_old(mtime_ms=left.newest_ms, time=left.time):
                 text = f"{what} of {left.time}, which isn't pending, stayed"
                 text += f"; {left.needed}" if left.needed else ""
                 # Markers tell what a write wrote whose instant may have been lost.
@@ -284,10 +284,6 @@ def check_left(picture: Picture) -> Iterator[Finding]:
                     info.size,
                     fixable=True,
                 )
-
-
-def _is_left(picture: Picture, left: Left) -> bool:
-    return picture.is_old(mtime_ms=left.newest_ms, time=left.time)
 
 
 def is_temporary(info: FileInfo) -> bool:

@@ -159,10 +159,10 @@ class Sweep:
             (timeline.completed(), self._meta.read),
             (archive.timeline.completed(), archive.read),
         ):
-            found_in = (read(each) for each in instants if _may_name(each, time))
-            naming = next((each for each in found_in if _names(each, time)), None)
-            if naming is not None:
-                return _logs_left_by(naming)
+            later = (i for i in instants if i.action == ROLLBACK and i.requested_time > time)
+            for metadata in map(read, later):
+                if isinstance(metadata, RollbackMetadata) and time in metadata.commits_rollback:
+                    return _logs_left_by(metadata)
         return None
 
 
@@ -204,14 +204,6 @@ def _files_in(metadata: InstantMetadata) -> frozenset[str] | None:
     if not isinstance(metadata, CommitMetadata) or metadata == CommitMetadata():
         return None
     return frozenset(reported_files(metadata))
-
-
-def _may_name(instant: Instant, time: str) -> bool:
-    return instant.action == ROLLBACK and instant.requested_time > time
-
-
-def _names(metadata: InstantMetadata, time: str) -> bool:
-    return isinstance(metadata, RollbackMetadata) and time in metadata.commits_rollback
 
 
 class Rollbacks:

@@ -54,7 +54,7 @@ from strandline.write.tasks.columns import (
     count_rows,
     counted_by,
     counts_of,
-    fill,
+    fill_from,
     refuse_changed,
     refuse_without_key,
     tagged_schema,
@@ -167,8 +167,7 @@ class BucketCountTask:
             columns = rows.select([PARTITION_PATH, BUCKET, KEY_HASH])
             columns = columns.append_column(DELETES, pa.array(deletes))
             yield from count_rows(columns, [PARTITION_PATH, BUCKET, DELETES], COUNT_SCHEMA)
-        at = self.attempt()
-        self.tally.add(as_numbers(TAGGED, at.partition, at.attempt, read))
+        self.tally.add(as_numbers(TAGGED, self.attempt(), read))
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,8 +202,7 @@ class BucketTagTask:
             if (numbers == _NONE).any():
                 tagged = tagged.filter(pa.array(numbers != _NONE))
             for batch in tagged.combine_chunks().to_batches():
-                columns = {n: batch.column(n) for n in form.names if n in batch.schema.names}
-                yield fill(form, batch.num_rows, columns)
+                yield fill_from(form, batch)
 
 
 def stored_buckets(

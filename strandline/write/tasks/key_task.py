@@ -449,13 +449,9 @@ def decoded_batch(
     size = pc.sum(profile.column(DECODED_BYTES), min_count=0).as_py()
     if not limits.rows or rows > limits.rows or size > limits.bytes:
         return None
-    tables = [_decoded(stream) for stream in profile.column(STREAM).drop_null()]
+    streams = profile.column(STREAM).drop_null()
+    tables = [pa.ipc.open_stream(each.as_buffer()).read_all() for each in streams]
     # A task without a stream had too many rows, or none.
     if sum(table.num_rows for table in tables) != rows:
         return None
     return pa.concat_tables(tables) if tables else schema.empty_table()
-
-
-def _decoded(stream: pa.BinaryScalar) -> pa.Table:
-    with pa.ipc.open_stream(stream.as_buffer()) as reader:
-        return reader.read_all()

@@ -42,7 +42,7 @@ from strandline.write.tasks.columns import (
     TASK,
     assigned_schema,
     changed,
-    fill,
+    fill_from,
     refuse_without_key,
 )
 from timeline.errors import UnsupportedTableError
@@ -543,10 +543,9 @@ class AssignTask:
             if (numbers == _NOT_COUNTED).any():
                 path = rows.column(PARTITION_PATH)[int(np.argmax(numbers == _NOT_COUNTED))].as_py()
                 raise changed(path, "rows of a file group, or new rows, weren't counted")
-            columns = {name: rows.column(name) for name in form.names if name in rows.schema.names}
-            columns[BUCKET] = pa.array(numbers, pa.int32())
-            columns[TASK] = pa.array(tasks[numbers], pa.int32())
-            yield fill(form, rows.num_rows, columns)
+            of_task = pa.array(tasks[numbers], pa.int32())
+            added = {BUCKET: pa.array(numbers, pa.int32()), TASK: of_task}
+            yield fill_from(form, rows, **added)
 
 
 class _InsertSearch:

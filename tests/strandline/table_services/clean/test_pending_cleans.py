@@ -300,7 +300,7 @@ def test_an_unfinished_rollback_is_named_and_the_clean_goes_on_when_it_is_finish
         with pytest.raises(ViewBehindError, match=r"'a' can't be cleaned while .*rollback"):
             cleaner.run()
         with pytest.raises(ViewBehindError, match="rollback") as raised:
-            preview(cleaner.planner, table.meta.active_timeline(), settings.policy)
+            preview(cleaner.planner, table.meta.active_timeline())
         assert "the next write" in str(raised.value)
     assert set(table.storage.files) == before
     undoing.finish_rollback(table)
