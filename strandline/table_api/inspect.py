@@ -32,7 +32,7 @@ from fsview.model.file_group import FileSlice
 from fsview.snapshot.snapshot import Snapshot
 from strandline.commit.markers import instants_with_markers
 from strandline.read.state.changed_table import of_one_state
-from strandline.server.marker.announced import announced
+from strandline.server.marker.file import announced
 from strandline.server.marker.heartbeat import HEARTBEAT_FOLDER
 from strandline.table_api.metadata_rows import (
     INSTANT_FIELDS,
