@@ -461,9 +461,9 @@ class Table:
 
         Returns:
             One row per file group, those of planned compactions first, with the columns
-            ``partition``, ``file_id``, ``base_file``, ``logs`` (their number), ``bytes`` (their
-            size) and ``compaction`` (the requested time of the planned one, else null). Empty for a
-            copy-on-write table.
+            ``partition``, ``file_id``, ``base_file`` (string; its name, null for logs alone),
+            ``logs`` (int64; their number), ``bytes`` (int64; their size) and ``compaction``
+            (string; requested time of the planned one, else null). Empty for copy-on-write.
 
         Raises:
             ConfigError: There is no such strategy, or it doesn't fit the table's partitions.
