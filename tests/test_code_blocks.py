@@ -82,7 +82,7 @@ NOT_RUN: dict[str, dict[str, str]] = {
         'curl -H "Authorization: Bearer $TOKEN" \'http://lake-service': SERVICE,
         '{"time"': SHOWN,
         "WARNING strandline.server.http.refusals": SHOWN,
-        "WARNING strandline.server.http.hanging": SHOWN,
+        "WARNING strandline.server.http.connection_registry": SHOWN,
         "scrape_configs:": "settings of Prometheus",
         "OTEL_EXPORTER": "needs a collector; tests of traces have one",
     },
