@@ -21,7 +21,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from fsview.load import metadata_table
-from fsview.load.metadata_table_state import (
+from fsview.load.metadata_table import (
     FILES,
     NotInStepError,
     metadata_timeline,
@@ -33,7 +33,7 @@ from fsview.snapshot.snapshot import Snapshot
 from strandline.commit.markers import instants_with_markers
 from strandline.read.state.changed_table import of_one_state
 from strandline.records.schema.columns import COUNT, FLAG, TEXT, schema_of
-from strandline.server.marker.announced import announced
+from strandline.server.marker.file import announced
 from strandline.server.marker.heartbeat import HEARTBEAT_FOLDER
 from strandline.table_api.metadata_rows import (
     INSTANT_FIELDS,

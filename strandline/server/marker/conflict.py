@@ -23,8 +23,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from strandline.server.marker.announced import announced
-from strandline.server.marker.file import INSTANT, TEMP_FOLDER
+from strandline.server.marker.file import INSTANT, TEMP_FOLDER, announced
 from strandline.server.marker.heartbeat import alive, has_ended
 from strandline.server.marker.name import FileGroupId, file_group_of
 from strandline.settings import service as config

@@ -29,7 +29,6 @@ from typing import Final
 
 from fsview.check.partition_checker import removals_pending
 from fsview.files.partition import PartitionVersion
-from fsview.load.listing import folders_below, is_partition
 from fsview.model.file_group import BaseFile, FileSlice, LogFile
 from fsview.model.file_name import data_files, parse_data_file
 from fsview.query.queries import (
@@ -49,7 +48,7 @@ from timeline.instant import (
     Instant,
 )
 from timeline.storage.base import FileInfo
-from timeline.table.partition_metadata import FILE_NAME, path_in
+from timeline.table.partition_metadata import FILE_NAME, folders_below, is_partition, path_in
 
 SMALL_BYTES: Final = 104_857_600
 """Below this size a base file is small: ``hoodie.parquet.small.file.limit``."""
