@@ -417,7 +417,7 @@ class Table:
         Args:
             policy: ``KEEP_LATEST_COMMITS``, ``KEEP_LATEST_BY_HOURS`` or
                 ``KEEP_LATEST_FILE_VERSIONS``; ``None`` for the first, Hudi's default.
-            retain: Number of commits, hours or file versions; ``None``: Hudi's default, 10, 24 or 3.
+            retain: Number of commits, hours or file versions; ``None``: Hudi's 10, 24 or 3.
 
         Returns:
             The files, each with its size and the rule by which it goes.
@@ -453,7 +453,7 @@ class Table:
         """Return the file groups that a compaction would take now; nothing is changed.
 
         Args:
-            strategy: Hudi's class names as of ``hoodie.compaction.strategy``; ``None``: its default.
+            strategy: Hudi's names as of ``hoodie.compaction.strategy``; ``None``: its default.
 
         Returns:
             One row per file group, those of planned compactions first, with the columns
