@@ -121,8 +121,7 @@ class SnapshotFiller:
     def _read_all(self, ahead: int) -> bool:
         """Fill in the whole table from metadata if that pays; return whether all is known now.
 
-        Args:
-            ahead: How many directories would have to be listed next.
+        Otherwise ``ahead`` directories would have to be listed next.
         """
         follower, choice = self._follower, self._choice
         if self._state.record.must_list or not choice.may_read(follower.newest(), ahead):

@@ -310,13 +310,6 @@ def _least_costs(snapshot: Snapshot) -> dict[str, float]:
     return costs
 
 
-def hindrance(snapshot: Snapshot) -> str | None:
-    """Return why commits don't name all files, as far as a timeline shows it."""
-    if snapshot.has_unnamed_logs:
-        return "logs don't have their writer's time"
-    return uncertainty(snapshot)
-
-
 def uncertainty(snapshot: Snapshot) -> str | None:
     """Return why no metadata names all files, as far as a timeline shows it."""
     active, config = snapshot.active, snapshot.config

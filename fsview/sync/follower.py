@@ -191,11 +191,7 @@ class TimelineFollower:
             self._metrics.exported.add_of_anybody(self._label, key, 1)
 
     def _sync_once(self, *, alone: bool) -> Snapshot:
-        """Return the snapshot of a timeline that was listed after this began.
-
-        Raises:
-            StoreBehindError: Another server has recorded something else meanwhile.
-        """
+        """Return the snapshot of a timeline that was listed after this began."""
         # Read again for each attempt, as other threads may come to distrust the state.
         history, cause = self.state.followed, self.state.record.status.distrusted
         if history is not None:
@@ -244,11 +240,7 @@ class TimelineFollower:
             self.adopt()
 
     def _follow(self, history: History, *, alone: bool) -> Snapshot:
-        """Bring the history up to the timeline as it is now.
-
-        Args:
-            history: The history.
-            alone: Whether to continue in memory, without other servers that share the store.
+        """Bring the history up to the timeline as it is now; ``alone``: in memory.
 
         Raises:
             StoreBehindError: Another server has recorded something else than the timeline listed
@@ -278,11 +270,7 @@ class TimelineFollower:
             return self._read_on(history, active, alone=alone)
 
     def _adopted(self, active: Timeline) -> Snapshot:
-        """Return the newest snapshot after an adoption, if its timeline is the one listed.
-
-        Raises:
-            StoreBehindError: It isn't.
-        """
+        """Return the newest snapshot after an adoption; refuse another timeline than was listed."""
         newest = self.state.history.newest
         if self.state.record.status.is_behind or newest.active != active:
             raise StoreBehindError(f"{self.state.table_id}: others have recorded another timeline")
@@ -309,11 +297,7 @@ class TimelineFollower:
     def _resume(self, *, alone: bool) -> Snapshot | None:
         """Continue from the snapshot that an earlier process recorded, or else start over.
 
-        Returns:
-            The newest snapshot; ``None`` if that is the recorded one, which is to be followed.
-
-        Raises:
-            StoreError: The store was closed; or as ``_start``.
+        ``None``: the newest snapshot is the recorded one, which is to be followed.
         """
         cause = "behind" if self.state.record.status.is_behind else "start"
         try:
@@ -345,12 +329,7 @@ class TimelineFollower:
         return None
 
     def _read_on(self, history: History, active: Timeline, *, alone: bool) -> Snapshot:
-        """Bring the history up to a timeline by reading its new instants.
-
-        Args:
-            history: The history.
-            active: The active timeline as it was listed.
-            alone: As of ``TableState.publish``.
+        """Bring the history up to the timeline that was listed by reading its new instants.
 
         Raises:
             StoreBehindError: Another server has recorded another timeline meanwhile.

@@ -468,14 +468,8 @@ class RocksStore(Store):
     ) -> None:
         """Write changes, and delete forgotten and swept blobs; with the lock held.
 
-        Args:
-            database: The database.
-            changes: The changes.
-            swept: Handles of blobs that aren't forgotten, but to be deleted.
-            added: Number of new blobs.
-            cleared: Half-open key range to be deleted before.
-            names_all: Whether no row names a forgotten blob after it, even if the table was
-                followed in memory alone.
+        ``added`` blobs are new, and the key range ``cleared`` is deleted before. ``names_all``: no
+        row names a forgotten blob after it, even if the table was followed in memory alone.
         """
         assert self._state is not None, "it was opened"
         # Other threads append meanwhile: what they add waits for the next write.

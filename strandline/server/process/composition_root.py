@@ -530,10 +530,13 @@ class Parts:
         """Add the hot path's requests of one table to the metrics, and forget it."""
         for name in self.hot.names:
             count = self.hot.counts[table, name] - self._counted.pop((table, name), 0)
-            if count > 0:
-                labels = {"table": str(table.table_id), "route": name, "way": "ready"}
-                self.metrics.add(REQUESTS, count, **labels)
+            self._add_ready(table, name, count)
         self.hot.forget(table)
+
+    def _add_ready(self, table: TableView, route: str, count: int) -> None:
+        if count > 0:
+            labels = {"table": str(table.table_id), "route": route, "way": "ready"}
+            self.metrics.add(REQUESTS, count, **labels)
 
     def _count_calls_of(self, table: TableView) -> None:
         """Export a table's storage calls since the last call of this; ``_lock`` is held."""
@@ -558,9 +561,7 @@ class Parts:
         # The same copy is added and remembered: the loop continues to count meanwhile.
         counted = Counter(self.hot.counts)
         for key, count in (counted - self._counted).items():
-            table, route = key
-            labels = {"table": str(table.table_id), "route": route, "way": "ready"}
-            self.metrics.add(REQUESTS, count, **labels)
+            self._add_ready(*key, count)
         self._counted = counted
 
 

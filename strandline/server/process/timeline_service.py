@@ -25,9 +25,10 @@ from typing import Any
 
 from executor_proxy.http import HttpSession
 from strandline.server.http.authorization import new_token
+from strandline.server.http.server_options import ServerOptions
 from strandline.server.http.tls import own_certificate
 from strandline.server.process import at_fork
-from strandline.server.process.options import Birth
+from strandline.server.process.options import Birth, PartsOptions
 from strandline.server.process.supervisor import Supervisor
 from strandline.settings import service as config
 from strandline.settings.setting import Settings
@@ -134,11 +135,10 @@ class TimelineService:
             raise ConfigError(f"roots is {roots!r}; it must be one or more base paths or parents")
         settings = settings or Settings({}, {})
         self.token = (new_token() if token is None else token) or None
-        self._birth = Birth.of(
+        parts = PartsOptions.of(
             settings,
             tuple(map(spelled, roots)),
             self.token,
-            (host, port),
             storage_options=storage_options,
             store=store_options(
                 settings,
@@ -146,7 +146,9 @@ class TimelineService:
                 directory=None if store_dir is None else os.fspath(store_dir),
                 rocksdb_default=own_directory(),
             ),
+            shown=settings.shown(config.SERVICE_SETTINGS),
         )
+        self._birth = Birth(parts, ServerOptions.of(settings, host, port))
         self._clock = clock or SystemClock()
         has_file = self._birth.server.tls_certificate is not None
         self.ca_file = (settings.get(config.TLS_CA) or None) if has_file else None

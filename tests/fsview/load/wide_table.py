@@ -8,7 +8,7 @@ import pytest
 
 from fsview.files.partition import PartitionVersion
 from fsview.load.commit_files import is_archived, read_table
-from fsview.load.source_choice import LEAST_CALLS, METADATA, Loaded, hindrance
+from fsview.load.source_choice import LEAST_CALLS, METADATA, Loaded, uncertainty
 from fsview.local_view import LocalView
 from fsview.metrics import Metrics
 from fsview.sync.metadata_reader import snapshot_of
@@ -84,7 +84,7 @@ def read(storage: Storage) -> Loaded | None:
     """Read a table's metadata if that is sound."""
     client = TableMetaClient.open(storage)
     snapshot = snapshot_of(client)
-    if hindrance(snapshot) is not None or is_archived(client):
+    if snapshot.has_unnamed_logs or uncertainty(snapshot) or is_archived(client):
         return None
     found = read_table(client, snapshot)
     return None if found is None else Loaded(*found, METADATA)
