@@ -19,7 +19,6 @@ from typing import Any, Final
 
 import click
 
-from fsview.load.listing import PATH_CHARACTERS
 from fsview.store.spill.malloc_trim import share_heap
 from fsview.store.stores import StoreOptions
 from strandline.server.http.authorization import (
@@ -73,6 +72,7 @@ from strandline.settings.view_store import store_options
 from timeline.errors import ConfigError, FleetError, StoreError, StrandlineError
 from timeline.storage.open import require_driver
 from timeline.storage.table_id import TableId
+from timeline.table.partition_metadata import PATH_CHARACTERS
 
 logger = logging.getLogger(__name__)
 

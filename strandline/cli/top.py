@@ -21,7 +21,7 @@ import click
 from strandline.cli.output import as_json
 from strandline.client import RestClient
 from strandline.server.http.authorization import read_token_file
-from strandline.server.http.hanging import in_a_line
+from strandline.server.http.connection_registry import in_a_line
 from strandline.server.log_format import escaped
 from strandline.settings.setting import shortened
 from timeline.clock import Clock, SystemClock
