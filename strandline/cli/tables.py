@@ -77,10 +77,11 @@ def _rows(
         for below, problem in discovery.tables_below(storage, levels):
             path = f"{root}/{below}" if below else root
             row = _row(source, path) if problem is None else problem
-            path = path.encode(errors="backslashreplace").decode()  # a name that isn't UTF-8
             if isinstance(row, StorageError):
                 failed.append(row)
-            yield {"path": path, "problem": row.message} if isinstance(row, Exception) else row
+            values = {"problem": row.message} if isinstance(row, StrandlineError) else row
+            # A name that isn't UTF-8 has escapes.
+            yield {"path": path.encode(errors="backslashreplace").decode(), **values}
     except StorageError as error:
         failed.append(error)
 
@@ -92,9 +93,4 @@ def _row(source: TableSource, path: str) -> dict[str, Any] | StrandlineError:
         ).config
     except StrandlineError as error:
         return error
-    return {
-        "path": path,
-        "name": config.name,
-        "type": config.table_type,
-        "version": config.version,
-    }
+    return {"name": config.name, "type": config.table_type, "version": config.version}
