@@ -314,8 +314,7 @@ def operation_of(instant: Instant, metadata: InstantMetadata | None) -> Concurre
             for partition, stats in metadata.partition_to_write_stats.items()
             for stat in stats
         }
-        for partition, file_ids in metadata.partition_to_replace_file_ids.items():
-            groups |= {(partition, file_id) for file_id in file_ids}
+        groups |= metadata.replaced_groups
         schema = avro_without_meta_fields(metadata.extra_metadata.get("schema", ""))
         return ConcurrentOperation(instant, metadata.operation_type, frozenset(groups), schema)
     if isinstance(metadata, CompactionPlan):

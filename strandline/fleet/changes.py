@@ -177,10 +177,7 @@ def plan_move(
                 f"{len(fleet.moves)} moves are under way; allowed: {MOST_MOVES}",
                 hint="order it once some of them have ended",
             )
-        holders = {
-            seat.holder: seat.group for seat in fleet.seats if seat.holder not in fleet.drained
-        }
-        seated = {holders[each.name] for each in fleet.members if each.name in holders}
+        seated = {seat.group for seat in fleet.seats if fleet.with_seat(seat.group)}
         if group not in seated:
             allowed = ", ".join(sorted(seated - {source})) or "none, as no other group has any"
             raise ConfigError(f"the group {group} has no server; allowed: {allowed}")

@@ -15,20 +15,18 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from fsview.local_view import open_view
-from fsview.model.file_group import FileSlice
 from fsview.model.file_system_view import FileSystemView
-from strandline.read.scan import PinnedTable, Scan, slices_at
-from strandline.read.scan_arguments import check_partition
+from strandline.read.scan import PinnedTable, Scan
 from strandline.read.state.changed_table import of_one_state
 from strandline.read.state.held_lease import HeldLease
-from strandline.read.state.pin import earliest_time, instant_time, newest_schema
+from strandline.read.state.pin import earliest_time, instant_time
 from strandline.read.state.reader_lease import DEFAULT_TTL_S, Leases, held_from
-from strandline.read.state.slice_source import NEWEST, opened, service_location, slices_of
+from strandline.read.state.slice_source import NEWEST, service_location
 from strandline.table_api import metadata_rows
 from strandline.table_api.discovery import table_at
 from strandline.table_api.history import CommitSummary, TableHistory
 from strandline.table_api.inspect import Inspect
+from strandline.table_api.slice_listing import SliceListing
 from strandline.table_services.archive.policy import archive_settings
 from strandline.table_services.archive.run import Archiver
 from strandline.table_services.clean.planner import CleanPlanner
@@ -79,6 +77,7 @@ class Table:
         self._storage = open_storage(base_path, storage_options)
         self._service = service_location(path, self._storage, storage_options, service, token)
         self._meta = table_at(self._storage, path, storage_options)
+        self._slices = SliceListing(self._meta, self._service)
 
     def __repr__(self) -> str:
         service = "" if self._service is None else f", service={', '.join(self._service.urls)}"
@@ -98,7 +97,7 @@ class Table:
     @property
     def inspect(self) -> Inspect:
         """The table's instants, logs, pending plans, markers and metadata table."""
-        return Inspect(self._meta, lambda partition: self._slices(partition, every=True))
+        return Inspect(self._meta, self._slices.every)
 
     def schema(self) -> pa.Schema:
         """Return the columns of a scan, meta columns first.
@@ -110,13 +109,14 @@ class Table:
 
         Cost: a list, and usually a read; without a schema in any commit that of ``scan``.
         """
-        return newest_schema(self._meta) or self.scan().schema
+        return self._slices.schema()
 
-    def partitions(self, *, as_of: str | datetime | None = None) -> pa.Table:
+    def partitions(self, *, as_of: str | datetime | None = None, filter: Any = None) -> pa.Table:
         """Return the partitions, with the columns of ``PARTITIONS_SCHEMA``.
 
         Args:
             as_of: As of ``files``.
+            filter: As of ``files``.
 
         Returns:
             One row a partition, by path; the counts are those of the slices of ``files``:
@@ -129,13 +129,14 @@ class Table:
 
         Cost: that of ``files``.
         """
-        return metadata_rows.partition_rows(self._newest_slices(as_of))
+        return metadata_rows.partition_rows(self._slices.newest(as_of=as_of, filter=filter))
 
-    def stats(self, *, as_of: str | datetime | None = None) -> pa.Table:
+    def stats(self, *, as_of: str | datetime | None = None, filter: Any = None) -> pa.Table:
         """Return numbers and sizes of files, with the columns of ``STATS_SCHEMA``.
 
         Args:
             as_of: As of ``files``.
+            filter: As of ``files``; the first row is then of the partitions that it leaves.
 
         Returns:
             One row for the whole table, whose ``partition`` is null, then one a partition, by path:
@@ -147,21 +148,17 @@ class Table:
 
         Cost: that of ``files``.
         """
-        return metadata_rows.stats_rows(self._newest_slices(as_of))
+        return metadata_rows.stats_rows(self._slices.newest(as_of=as_of, filter=filter))
 
-    def _newest_slices(self, as_of: str | datetime | None) -> Mapping[str, Sequence[FileSlice]]:
-        """Return partition → the newest slices of its file groups, now or at a time."""
-        if as_of is not None:
-            return slices_at(self._meta, as_of)
-        with closing(self._view()) as view:
-            return view.all_latest_file_slices_before_or_on(NEWEST)
-
-    def history(self, since: str | datetime | None = None) -> pa.Table:
+    def history(
+        self, since: str | datetime | None = None, until: str | datetime | None = None
+    ) -> pa.Table:
         """Return all instants, archived ones first, with the columns of ``HISTORY_SCHEMA``.
 
         Args:
             since: Only those requested at this time or later, in the forms of ``as_of`` of
                 ``scan``; ``None`` for all.
+            until: Only those requested at this time or earlier; ``None`` for all.
 
         Returns:
             One row an instant, by requested time. Counts that an action doesn't record are null,
@@ -181,13 +178,22 @@ class Table:
               ``rows_deleted``: int64; of commits;
             * ``files_deleted``: int64; of cleans and rollbacks.
 
+        Raises:
+            InputError: A time has another form; or ``since`` is after ``until``.
+
         Cost: a list, a read for each instant that is returned, and the archive.
         """
         zone = self.config.timezone
         begin = "" if since is None else instant_time(since, zone, "since")
-        # 14 digits mean the last millisecond of their second.
+        end = NEWEST if until is None else instant_time(until, zone, "until")
+        if end < begin:
+            raise InputError(f"since is {since!r}, which is after until, {until!r}")
         entries = TableHistory(self._meta).entries(
-            archived=True, keep=lambda each: each.requested_time.ljust(17, "9") >= begin
+            # 14 digits mean the last millisecond of their second.
+            archived=True,
+            keep=lambda instant: (
+                instant.requested_time.ljust(17, "9") >= begin and instant.requested_time <= end
+            ),
         )
         return metadata_rows.history_rows(entries, zone)
 
@@ -228,6 +234,7 @@ class Table:
         *,
         all_slices: bool = False,
         as_of: str | datetime | None = None,
+        filter: Any = None,
     ) -> pa.Table:
         """Return the file slices of the table, with the columns of ``FILES_SCHEMA``.
 
@@ -239,7 +246,11 @@ class Table:
             all_slices: Whether to return every slice of those groups, newest first in each group,
                 slices of pending and failed writes included.
             as_of: The time of the table whose files are returned: those that ``scan(as_of=...)``
-                reads. ``None`` for the newest instant; not with ``all_slices``.
+                reads. With ``all_slices`` those of slices that began by then, and still are there;
+                in table version 6 with all their logs, as names don't tell when one was written.
+                ``None`` for the newest instant.
+            filter: In the forms of ``scan``, on partition columns or ``_hoodie_partition_path``:
+                of the partitions that may have such rows. ``None`` for all.
 
         Returns:
             One row a slice, partition by partition:
@@ -254,30 +265,35 @@ class Table:
 
         Raises:
             InputError: ``partition`` is no path under the base path, or one with a slash at an end;
-                or ``as_of`` isn't possible, as in ``scan``.
+                or ``as_of`` isn't possible, as in ``scan``; or the filter is on columns of which
+                paths don't tell the values, or doesn't suit the table.
             ViewBehindError: ``all_slices``: files were cleaned while the table was listed, however
                 often.
 
-        Cost: a list for each partition, and for each directory above them.
+        Cost: a list for each partition that may have rows for the filter, and for each directory
+            above them.
         """
         zone = self.config.timezone
-        if as_of is None:
-            return of_one_state(
-                lambda: metadata_rows.file_rows(self._slices(partition, every=all_slices), zone)
-            )
-        if all_slices:
-            raise InputError("all_slices and as_of are given; allowed: one of them")
-        found = self._newest_slices(as_of)
-        if partition is not None:
-            check_partition(partition)
-            found = {partition: found.get(partition, ())}
-        return metadata_rows.file_rows(
-            (each for path in sorted(found) for each in found[path]), zone
-        )
 
-    def slices(self, partition: str | None = None) -> pa.Table:
-        """Return every file slice: ``files(partition, all_slices=True)``, with its columns."""
-        return self.files(partition, all_slices=True)
+        def listed() -> pa.Table:
+            if all_slices:
+                return metadata_rows.file_rows(self._slices.every(partition, as_of, filter), zone)
+            found = self._slices.newest(partition, as_of, filter)
+            return metadata_rows.file_rows(
+                (each for path in sorted(found) for each in found[path]), zone
+            )
+
+        return of_one_state(listed)
+
+    def slices(
+        self,
+        partition: str | None = None,
+        *,
+        as_of: str | datetime | None = None,
+        filter: Any = None,
+    ) -> pa.Table:
+        """Return every file slice: ``files(all_slices=True)``, with its columns and arguments."""
+        return self.files(partition, all_slices=True, as_of=as_of, filter=filter)
 
     def scan(
         self,
@@ -445,9 +461,9 @@ class Table:
 
         Returns:
             One row per file group, those of planned compactions first, with the columns
-            ``partition``, ``file_id``, ``base_file``, ``logs`` (their number), ``bytes`` (their
-            size) and ``compaction`` (the requested time of the planned one, else null). Empty for a
-            copy-on-write table.
+            ``partition``, ``file_id``, ``base_file`` (string; its name, null for logs alone),
+            ``logs`` (int64; their number), ``bytes`` (int64; their size) and ``compaction``
+            (string; requested time of the planned one, else null). Empty for copy-on-write.
 
         Raises:
             ConfigError: There is no such strategy, or it doesn't fit the table's partitions.
@@ -525,7 +541,7 @@ class Table:
         """Return what is asked of a view of the newest instant; again if the table changed."""
 
         def answer() -> T:
-            with closing(self._view()) as view:
+            with closing(self._slices.view()) as view:
                 return ask(view)
 
         return of_one_state(answer)
@@ -585,14 +601,3 @@ class Table:
     def to_arrow(self, columns: Sequence[str] | None = None) -> pa.Table:
         """Read the newest committed rows, as ``scan(columns).to_arrow()`` does."""
         return self.scan(columns).to_arrow()
-
-    def _slices(self, partition: str | None, *, every: bool = False) -> Iterator[FileSlice]:
-        """Yield each group's newest committed slice, or every slice, partition by partition."""
-        if partition is not None:
-            check_partition(partition)
-        with closing(self._view()) as view:
-            yield from slices_of(view, partition, every=every)
-
-    def _view(self) -> FileSystemView:
-        """Return a view of the newest instant."""
-        return open_view(self._storage) if self._service is None else opened(self._service)

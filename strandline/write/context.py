@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from fsview.local_view import open_view
 from fsview.model.file_system_view import FileSystemView
 from strandline.commit.lock.base import TableLock, Wait
 from strandline.commit.others_heartbeats import HeartbeatSettings
@@ -43,7 +45,7 @@ from strandline.write.options.settings import (
 )
 from strandline.write.partition_choice import PartitionChoice
 from strandline.write.result import WriteAccount
-from strandline.write.target import Target
+from strandline.write.target import Target, open_for_table_service
 from strandline.write.tasks.delete_task import A_THREAD, delete_on
 from timeline.clock import Clock, TimeGenerator
 from timeline.errors import ConfigError, InputError, WriteConflictError
@@ -188,11 +190,13 @@ class WriteContext:
         threads, counted = self.clean_settings.parallelism, storage.for_cause("clean")
         return delete_on(self.engine, counted, threads, proceed, self.driver_deletes)
 
-    def clean_preview(self, meta: TableMetaClient, view: FileSystemView) -> CleanPreview:
+    def clean_preview(self) -> CleanPreview:
         """Return what a clean would delete, without deleting it."""
-        times = self.times(meta.config.timezone)
-        planner = CleanPlanner(meta, view, times, self.clean_settings)
-        return preview(planner, meta.active_timeline())
+        meta = open_for_table_service(self.storage, self.settings)
+        with closing(open_view(self.storage)) as view:
+            times = self.times(meta.config.timezone)
+            planner = CleanPlanner(meta, view, times, self.clean_settings)
+            return preview(planner, meta.active_timeline())
 
     def clean_is_idle(self, timeline: Timeline, zone: str) -> bool:
         """Return whether a clean would find nothing to do.

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from fsview.store.sql import connections
+from fsview.store.sql.sqlite import database
 from tests.kit.python_pages import PAGES, described
 from timeline import errors
 from timeline.errors import StrandlineError
@@ -24,7 +26,8 @@ edit the docstrings.
 ERRORS_HEAD = """
 ## Errors
 
-All are in `timeline.errors` and descend from `StrandlineError`: indented ones from the one above.
+All descend from `StrandlineError`, indented ones from the one above, and are in `timeline.errors`,
+but for three of stores in SQL, which stay in a service: its log and status have their codes.
 `error.hint` says what to do. Services send `code` and `status`, and their client raises the class
 again; a `retryable` call may succeed later, unchanged.
 """
@@ -57,6 +60,10 @@ REFUSALS = {
     ("too_many_watchers", 503): "as many requests watch tables as may; ask again",
 }
 """Code and status → meaning; ``tests/test_docs.py`` looks for others in the service's source."""
+
+
+_MODULES = {module.__name__ for module in (errors, connections, database)}
+"""The modules that define errors."""
 
 
 def python_reference() -> str:
@@ -96,7 +103,7 @@ def _errors(kind: type[StrandlineError] = StrandlineError, depth: int = 0) -> It
         _meaning(kind),
     )
     for below in kind.__subclasses__():
-        if below.__module__ == errors.__name__:
+        if below.__module__ in _MODULES:
             yield from _errors(below, depth + 1)
 
 

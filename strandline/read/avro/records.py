@@ -10,7 +10,7 @@ record, as the first did. Otherwise the records are skipped one after the other.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
@@ -47,13 +47,6 @@ class EncodedRecords:
     data: memoryview
     begins: Positions
     ends: Positions
-
-    @classmethod
-    def of(cls, records: Sequence[bytes]) -> EncodedRecords:
-        """Concatenate records."""
-        sizes = np.fromiter(map(len, records), np.int64, len(records))
-        ends = np.cumsum(sizes)
-        return cls(memoryview(b"".join(records)), ends - sizes, ends)
 
     @classmethod
     def of_block(cls, block: LogBlock) -> EncodedRecords:

@@ -17,8 +17,18 @@ from timeline.errors import InputError
 
 TableOrBatch = TypeVar("TableOrBatch", pa.Table, pa.RecordBatch)
 
+TEXT: Final = pa.string()
+TEXTS: Final = pa.list_(TEXT)
+COUNT: Final = pa.int64()
+FLAG: Final = pa.bool_()
+"""Types of the columns of a table's metadata."""
 MAX_LEVELS: Final = 98
 """Most Parquet levels of a column: pyarrow writes deeper ones, but doesn't read them."""
+
+
+def schema_of(**columns: pa.DataType) -> pa.Schema:
+    """Return the schema with these columns, in this order."""
+    return pa.schema(list(columns.items()))
 
 
 def check_nesting(schema: pa.Schema) -> None:

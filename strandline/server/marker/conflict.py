@@ -187,8 +187,7 @@ def changed_by(metadata: CommitMetadata) -> Iterator[FileGroupId]:
         return
     for partition, stats in metadata.partition_to_write_stats.items():
         yield from ((partition, stat.file_id) for stat in stats if stat.file_id is not None)
-    for partition, file_ids in metadata.partition_to_replace_file_ids.items():
-        yield from ((partition, file_id) for file_id in file_ids)
+    yield from metadata.replaced_groups
 
 
 def _completed(timeline: Timeline) -> frozenset[Instant]:

@@ -132,37 +132,11 @@ class CleanPlanner:
         self.history = CleanHistory(self.meta, memory)
         self.leases = Leases(self._storage, time_generator.clock, memory.leases)
 
-    def plan(self, timeline: Timeline, *, due: bool = True) -> PlannedClean | None:
-        """Return what a clean would delete now, in one part, without changing anything.
-
-        Args:
-            timeline: The active timeline, instants of any state.
-            due: Whether a clean is planned only if enough writes completed since the last one.
-        """
-        parts = self.parts(timeline, due=due, limit=NO_LIMIT)
-        return next((part.planned for part in parts), None)
-
-    def parts(
-        self, timeline: Timeline, *, due: bool = True, limit: int | None = None
-    ) -> Iterator[PlannedPart]:
-        """Yield the parts of what a clean would delete now, without changing anything.
-
-        Args:
-            timeline: As in ``plan``.
-            due: As in ``plan``.
-            limit: Most files of a part; ``None``: that of the settings.
-
-        Cost: the memory of one part.
-        """
-        bounds = self.bounds(timeline, due=due)
-        if bounds is not None:
-            yield from self._parts(timeline, bounds, limit or self.settings.part_files)
-
     def deleted(self, timeline: Timeline) -> tuple[str, Iterator[Fate]]:
         """Return what a clean would delete now, whether it is due or not.
 
         Args:
-            timeline: As in ``plan``.
+            timeline: The active timeline, instants of any state.
 
         Returns:
             The earliest instant to retain, empty if there is none; and the slices, by partition.

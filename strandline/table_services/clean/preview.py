@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from fsview.files.row import UNKNOWN_SIZE
 from fsview.model.file_name import is_data_file, parse_data_file
+from strandline.records.schema.columns import COUNT, TEXT, schema_of
 from strandline.table_services.clean.plan import Fate
 from strandline.table_services.clean.planner import CleanPlanner
 from timeline.errors import InputError
@@ -25,14 +26,7 @@ from timeline.storage.base import checked_path
 from timeline.storage.table_id import TableId
 from timeline.timeline import Timeline
 
-CLEANABLE_SCHEMA: Final = pa.schema(
-    [
-        ("partition", pa.string()),
-        ("file", pa.string()),
-        ("bytes", pa.int64()),
-        ("reason", pa.string()),
-    ]
-)
+CLEANABLE_SCHEMA: Final = schema_of(partition=TEXT, file=TEXT, bytes=COUNT, reason=TEXT)
 
 
 _BATCH_ROWS: Final = 10_000

@@ -339,8 +339,8 @@ def _rows_of_base_files(meta: TableMetaClient, picture: Picture) -> dict[str, in
         except (CorruptMetadataError, InstantNotFoundError):
             continue  # its statistics are damaged, or it was archived since
         if isinstance(metadata, CommitMetadata):
-            for stats in metadata.partition_to_write_stats.values():
-                for stat in stats:
-                    if stat.path and not stat.path.rpartition("/")[2].startswith("."):
-                        rows[stat.path.rpartition("/")[2]] = stat.num_writes
+            for stat in metadata.stats:
+                name = (stat.path or ".").rpartition("/")[2]
+                if not name.startswith("."):
+                    rows[name] = stat.num_writes
     return rows

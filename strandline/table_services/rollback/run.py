@@ -76,6 +76,7 @@ from timeline.metadata.instant_metadata import (
     RollbackMetadata,
     RollbackPlan,
 )
+from timeline.table.partition_metadata import path_in
 from timeline.table.property_name import MERGE_ON_READ
 from timeline.timeline import Timeline
 from timeline.tracing import child
@@ -584,8 +585,8 @@ def _target_of(plan: RollbackPlan | None, timeline: Timeline) -> Instant | None:
 def _logs_left_by(metadata: InstantMetadata) -> frozenset[str]:
     """Return the paths of the logs that a rollback has left, with blocks that don't count."""
     return frozenset(
-        f"{partition}/{name}" if partition else name
+        path_in(partition, path.rpartition("/")[2])
         for rollback in rollbacks_in(metadata)
         for partition, done in rollback.partition_metadata.items()
-        for name in (path.rpartition("/")[2] for path in done.log_files_from_failed_commit)
+        for path in done.log_files_from_failed_commit
     )

@@ -25,6 +25,8 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import attrgetter
 from typing import Final
 
 import numpy as np
@@ -293,7 +295,11 @@ class BucketTagging(Tagging[D]):
     def tagged(self, rows: KeyedRows[D], files: tuple[StoredFile, ...]) -> Iterator[TaggedRows[D]]:
         """Tag rows; each use computes them again, which costs no more than a cache."""
         engine = self.engine
-        stored = _by_bucket(files, self.buckets)
+        stored = {
+            (partition, bucket): file
+            for partition, found in groupby(files, key=attrgetter("partition"))
+            for bucket, file in stored_buckets(partition, found, self.buckets).items()
+        }
         rule = BucketRule(
             self.buckets, self.hash_fields, self.operation.hard_delete, self.properties
         )
@@ -336,18 +342,6 @@ def _written(counts: pa.Table, stored: Set[tuple[str, int]]) -> Mapping[tuple[st
         if not row[DELETES]:
             opened.add(at)
     return {at: count for at, count in found.items() if at in opened}
-
-
-def _by_bucket(files: Sequence[StoredFile], buckets: int) -> Mapping[tuple[str, int], StoredFile]:
-    """Return (partition path, bucket) → its file."""
-    of_partition: dict[str, list[StoredFile]] = {}
-    for file in files:
-        of_partition.setdefault(file.partition, []).append(file)
-    return {
-        (partition, bucket): file
-        for partition, each in of_partition.items()
-        for bucket, file in stored_buckets(partition, each, buckets).items()
-    }
 
 
 def bucket_numbers(

@@ -54,6 +54,7 @@ from strandline.write.tasks.columns import (
 )
 from timeline.errors import InputError
 from timeline.storage.base import Storage
+from timeline.table.partition_metadata import path_in
 
 _OURS: Final = "_strandline_"
 """Names of the columns that tasks add begin with this (``strandline.write.tasks.columns``)."""
@@ -307,8 +308,7 @@ def refuse_long_names(partitions: Iterable[str], storage: Storage) -> None:
         InputError: A name or path is too long for the storage; the message names a partition.
     """
     for partition in partitions:
-        folder = f"{_MARKERS}/{partition}" if partition else _MARKERS
-        found = storage.too_long(f"{folder}/{_LONGEST_NAME}")
+        found = storage.too_long(f"{_MARKERS}/{path_in(partition, _LONGEST_NAME)}")
         if found is not None:
             raise InputError(
                 f"partition path {shortened(repr(partition), _SHOWN)} is too long for"

@@ -301,32 +301,25 @@ class _Builder:
         """Return the bucket of a stored file's group, to which rows are added."""
         group = (file.partition, file.file_id)
         if group not in self._stored:
-            base, size = (None, 0) if is_log else (file.name or None, file.size)
-            of_log = file.slice if is_log else None
-            self._stored[group] = self._open(*group, base, size, is_log=is_log, of_log=of_log)
+            at = len(self.buckets)
+            if is_log:
+                self._open(Bucket(at, *group, is_log=True, slice=file.slice), 0)
+            else:
+                self._open(Bucket(at, *group, file.name or None), file.size)
+            self._stored[group] = at
         number = self._stored[group]
         self.weights[number] += rows * self._sizing.record_bytes
         return number
 
     def new(self, partition: str, rows: int) -> int:
         """Open the bucket of a new group."""
-        weight = rows * self._sizing.record_bytes
-        return self._open(partition, self._new_file_id(), None, weight)
+        bucket = Bucket(len(self.buckets), partition, self._new_file_id())
+        self._open(bucket, rows * self._sizing.record_bytes)
+        return bucket.number
 
-    def _open(
-        self,
-        partition: str,
-        file_id: str,
-        base_file: str | None,
-        weight: int,
-        *,
-        is_log: bool = False,
-        of_log: LogSlice | None = None,
-    ) -> int:
-        number = len(self.buckets)
-        self.buckets.append(Bucket(number, partition, file_id, base_file, is_log, of_log))
+    def _open(self, bucket: Bucket, weight: int) -> None:
+        self.buckets.append(bucket)
         self.weights.append(weight)
-        return number
 
 
 def place(

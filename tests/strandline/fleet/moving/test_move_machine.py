@@ -217,6 +217,16 @@ class MoveMachine(RuleBasedStateMachine):
         self._mend(at)
         self.create([(at, "X"), (at, "Y")], table, "ended")
 
+    @rule(path=st.sampled_from(PATHS), table=st.sampled_from(MOVING))
+    def linger(self, path: str, table: str) -> None:
+        """Have tables move while their owner creates a marker, which other clients ask for then."""
+        for _ in range(3):
+            self._all_step()
+        self.create([(4, "y")], table, "ended")  # it has the table's markers in memory
+        self.create([(4, "x")], table, "begun")
+        self.reach(path, MoveState.DROPPING, set(), None)
+        self.create([(at, "X") for at in range(len(self.lake.servers))], table, "ended")
+
     def _write_at_once(self) -> None:
         for server in self.lake.servers:
             server.state.before_write = lambda _: None

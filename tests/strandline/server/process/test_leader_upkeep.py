@@ -12,8 +12,8 @@ import pytest
 from fsview.store.sql.sqlite.database import SqliteDatabase
 from fsview.store.sql.upkeep import Upkeep
 from strandline.fleet.current import CurrentFleet
-from strandline.fleet.leader_upkeep import LeaderUpkeep
 from strandline.fleet.seats import Fleet, Member
+from strandline.server.process.fleet_part import LeaderUpkeep
 from tests.kit.concurrency.patience import PATIENCE_S
 
 A, B = (Member(name, f"http://{name}:1", False, at) for at, name in enumerate("ab", 1))
