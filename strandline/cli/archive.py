@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Final
 
 import click
 import pyarrow as pa
 
 from strandline.cli.output import counted
-from strandline.cli.rows_output import print_rows
-from strandline.cli.table_command import TableSource, table_command
+from strandline.cli.rows_output import checked_columns, print_rows
+from strandline.cli.table_command import TableSource, columns_option, limit_option, table_command
 from strandline.cli.writer_options import apply_options, writer_options
 from strandline.table_services.archive.policy import KEEP_MAX, KEEP_MIN
 from timeline.instant import Instant
@@ -39,6 +40,8 @@ _SCHEMA: Final = pa.schema(
     "Archive them; otherwise only show what would be archived.",
     "its lock or its cleaner. Repeatable.",
 )
+@limit_option
+@columns_option
 def archive(
     source: TableSource,
     output: str,
@@ -46,6 +49,8 @@ def archive(
     keep_max: int | None,
     apply: bool,
     options: tuple[str, ...],
+    limit: int | None,
+    columns: Sequence[str] | None,
 ) -> None:
     """Show which instants of a table an archival would move, or move them.
 
@@ -55,20 +60,30 @@ def archive(
     """
     own = KEEP_MIN.name, KEEP_MAX.name
     parsed = writer_options(options, apply=apply, own=own, flags="--keep-min and --keep-max")
+    checked_columns(columns or (), _SCHEMA.names)  # before anything is moved
+    show = partial(_print, output=output, columns=columns, limit=limit)
     if not apply:
-        _print(source.open().archivable(keep_min, keep_max), output, "would be archived")
+        show(source.open().archivable(keep_min, keep_max), "would be archived")
         return
     numbers = {KEEP_MIN.name: keep_min, KEEP_MAX.name: keep_max}
     given = {name: str(value) for name, value in numbers.items() if value is not None}
     with source.writer({**given, **parsed}) as client:
         done = client.archive()
-    _print(() if done is None else done.instants, output, "were archived")
+    show(() if done is None else done.instants, "were archived")
 
 
-def _print(instants: Iterable[Instant], output: str, what: str) -> None:
+def _print(
+    instants: Iterable[Instant],
+    what: str,
+    *,
+    output: str,
+    columns: Sequence[str] | None,
+    limit: int | None,
+) -> None:
     rows = [
         {"instant": i.requested_time, "action": i.action, "completed": i.completion_time}
         for i in instants
     ]
-    print_rows(pa.Table.from_pylist(rows, _SCHEMA), output, name="instants")
+    found = pa.Table.from_pylist(rows, _SCHEMA)
+    print_rows(found, output, name="instants", columns=columns, limit=limit)
     click.echo(f"{counted(len(rows), 'instant')} {what}", err=True)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
@@ -13,8 +14,8 @@ import click
 
 from strandline.cli.output import counted
 from strandline.cli.rows_output import print_row, print_rows
-from strandline.cli.table_command import TableSource, table_command
-from strandline.cli.writer_options import apply_options, writer_options
+from strandline.cli.table_command import TableSource, columns_option, limit_option, table_command
+from strandline.cli.writer_options import apply_options, refuse_with_apply, writer_options
 from strandline.server.log_format import escaped
 from strandline.table_services.clean.execution import CleanResult
 from strandline.table_services.clean.policy import (
@@ -99,6 +100,8 @@ RETAIN_OPTION = click.option(
 @POLICY_OPTION
 @RETAIN_OPTION
 @apply_options("Delete them; otherwise only show what would be deleted.", "its lock. Repeatable.")
+@limit_option
+@columns_option
 def clean(
     source: TableSource,
     output: str,
@@ -106,6 +109,8 @@ def clean(
     retain: int | None,
     apply: bool,
     options: tuple[str, ...],
+    limit: int | None,
+    columns: Sequence[str] | None,
 ) -> None:
     """Show what a clean of a table would delete, or delete it.
 
@@ -115,13 +120,15 @@ def clean(
     """
     own = [POLICY.name, *(each.name for each in RETENTION_OF.values())]
     parsed = writer_options(options, apply=apply, own=own, flags="--policy and --retain")
+    refuse_with_apply(columns, limit, apply=apply)
     if apply:
         _apply(source, policy, retain, parsed, output)
         return
     found = source.open().cleanable(policy, retain)
     head = {"policy": found.policy, "earliest": found.earliest}
-    count = print_rows(found.files, output, name="files", head=head)
-    total = f"{counted(count, 'file')}, {found.bytes} bytes, would be deleted"
+    files = found.files
+    print_rows(files, output, name="files", head=head, columns=columns, limit=limit)
+    total = f"{counted(files.num_rows, 'file')}, {found.bytes} bytes, would be deleted"
     kept = f"; retained from {found.earliest} on" if found.earliest else ""
     click.echo(f"{total} by {found.policy}{kept}", err=True)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -9,8 +10,8 @@ import click
 
 from strandline.cli.output import counted
 from strandline.cli.rows_output import print_row, print_rows
-from strandline.cli.table_command import TableSource, table_command
-from strandline.cli.writer_options import apply_options, writer_options
+from strandline.cli.table_command import TableSource, columns_option, limit_option, table_command
+from strandline.cli.writer_options import apply_options, refuse_with_apply, writer_options
 from strandline.table_services.compact.planner import CompactionResult
 from strandline.table_services.compact.policy import STRATEGY
 from timeline.errors import ConfigError
@@ -28,6 +29,8 @@ from timeline.errors import ConfigError
     "--plan", is_flag=True, help="With --apply: only plan a compaction, for a later call or Hudi."
 )
 @apply_options("Compact them. Else only what would be taken is shown.", "its lock. Repeatable.")
+@limit_option
+@columns_option
 def compact(
     source: TableSource,
     output: str,
@@ -35,6 +38,8 @@ def compact(
     plan: bool,
     apply: bool,
     options: tuple[str, ...],
+    limit: int | None,
+    columns: Sequence[str] | None,
 ) -> None:
     """Show which file groups of a table a compaction would take, or compact them.
 
@@ -43,13 +48,18 @@ def compact(
     again. Other writers of the table need a lock, whose options --option passes.
     """
     parsed = writer_options(options, apply=apply, own=[STRATEGY.name], flags="--strategy")
+    refuse_with_apply(columns, limit, apply=apply)
     if plan and not apply:
         raise ConfigError(
             "--plan is given without --apply; allowed: --plan --apply, which plans a compaction, or"
             " neither, which shows what it would take"
         )
     if not apply:
-        _show(source, strategy, output)
+        found = source.open().compactable(strategy)
+        print_rows(found, output, name="file_groups", columns=columns, limit=limit)
+        size = sum(found.column("bytes").to_pylist())
+        groups = counted(found.num_rows, "file group")
+        click.echo(f"{groups} with {size} bytes of logs would be compacted", err=True)
         return
     given = {} if strategy is None else {STRATEGY.name: strategy}
     with source.writer({**given, **parsed}) as client:
@@ -57,14 +67,6 @@ def compact(
             _planned(client.schedule_compaction(), output)
         else:
             _done(client.compact(), output)
-
-
-def _show(source: TableSource, strategy: str | None, output: str) -> None:
-    found = source.open().compactable(strategy)
-    print_rows(found, output, name="file_groups")
-    size = sum(found.column("bytes").to_pylist())
-    groups = counted(found.num_rows, "file group")
-    click.echo(f"{groups} with {size} bytes of logs would be compacted", err=True)
 
 
 def _planned(instant: str | None, output: str) -> None:

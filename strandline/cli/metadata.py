@@ -20,8 +20,10 @@ from strandline.cli.table_command import (
     as_of_option,
     columns_option,
     limit_option,
+    partition_filter_option,
     since_option,
     table_command,
+    until_option,
 )
 from strandline.settings.setting import nearest
 from timeline.errors import InputError
@@ -79,12 +81,14 @@ _partition_option: Final = click.option(
 @click.command()
 @table_command
 @since_option
+@until_option
 @limit_option
 @columns_option
 def history(
     source: TableSource,
     output: str,
     since: str | None,
+    until: str | None,
     limit: int | None,
     columns: Sequence[str] | None,
 ) -> None:
@@ -92,7 +96,7 @@ def history(
 
     With --limit the newest of them.
     """
-    found = source.open().history(since)
+    found = source.open().history(since, until)
     if limit is not None:
         found = found.slice(max(0, found.num_rows - limit))
     _print(found, output, "instant", columns, people=_HISTORY)
@@ -101,9 +105,14 @@ def history(
 @click.command()
 @table_command
 @click.argument("instant", required=False, shell_complete=complete_instant)
+@limit_option
 @columns_option
 def commit(
-    source: TableSource, output: str, instant: str | None, columns: Sequence[str] | None
+    source: TableSource,
+    output: str,
+    instant: str | None,
+    limit: int | None,
+    columns: Sequence[str] | None,
 ) -> None:
     """Show what a commit wrote to each partition, and what it recorded about itself.
 
@@ -120,7 +129,8 @@ def commit(
         "archived": found.archived,
         "extra_metadata": dict(found.extra_metadata),
     }
-    print_rows(_commit_rows(found), output, name="partitions", head=head, columns=columns)
+    rows = _commit_rows(found)
+    print_rows(rows, output, name="partitions", head=head, columns=columns, limit=limit)
     click.echo(
         f"{found.action} {found.requested_time} ({found.operation}):"
         f" {counted(total.files_written, 'file')}, {total.bytes_written} bytes;"
@@ -143,6 +153,7 @@ def _commit_rows(found: CommitSummary) -> pa.Table:
 @click.command()
 @table_command
 @_partition_option
+@partition_filter_option
 @as_of_option
 @limit_option
 @columns_option
@@ -150,6 +161,7 @@ def files(
     source: TableSource,
     output: str,
     partition: str | None,
+    filter: str | None,
     as_of: str | None,
     limit: int | None,
     columns: Sequence[str] | None,
@@ -159,7 +171,7 @@ def files(
     A slice is a base file and its logs. With --as-of those that readers of that time read.
     """
     table = source.open()
-    found = table.files(partition, as_of=as_of)
+    found = table.files(partition, as_of=as_of, filter=filter)
     _check_partition(table, found, partition)
     _print(found, output, "slice", columns, limit, people=_FILES, name="files")
 
@@ -167,21 +179,26 @@ def files(
 @click.command()
 @table_command
 @_partition_option
+@partition_filter_option
+@as_of_option
 @limit_option
 @columns_option
 def slices(
     source: TableSource,
     output: str,
     partition: str | None,
+    filter: str | None,
+    as_of: str | None,
     limit: int | None,
     columns: Sequence[str] | None,
 ) -> None:
     """Show every file slice of a table's file groups, the newest of each group first.
 
-    Older slices stay until a clean; those of pending and failed writes are shown, too.
+    Older slices stay until a clean; those of pending and failed writes are shown, too. With --as-of
+    those that began by that time and are still there.
     """
     table = source.open()
-    found = table.slices(partition)
+    found = table.slices(partition, as_of=as_of, filter=filter)
     _check_partition(table, found, partition)
     _print(found, output, "slice", columns, limit, people=_FILES)
 
@@ -203,29 +220,33 @@ def _check_partition(table: Table, found: pa.Table, partition: str | None) -> No
 
 @click.command()
 @table_command
+@partition_filter_option
 @as_of_option
 @limit_option
 @columns_option
 def partitions(
     source: TableSource,
     output: str,
+    filter: str | None,
     as_of: str | None,
     limit: int | None,
     columns: Sequence[str] | None,
 ) -> None:
     """Show the partitions of a table, with the number and size of their files."""
-    found = source.open().partitions(as_of=as_of)
+    found = source.open().partitions(as_of=as_of, filter=filter)
     _print(found, output, "partition", columns, limit)
 
 
 @click.command()
 @table_command
+@partition_filter_option
 @as_of_option
 @limit_option
 @columns_option
 def stats(
     source: TableSource,
     output: str,
+    filter: str | None,
     as_of: str | None,
     limit: int | None,
     columns: Sequence[str] | None,
@@ -235,16 +256,21 @@ def stats(
     The first row, whose partition is null, is of the whole table. Sizes are bytes; smallest, median
     and largest are those of base files.
     """
-    found = source.open().stats(as_of=as_of)
+    found = source.open().stats(as_of=as_of, filter=filter)
     print_rows(found, output, name="stats", columns=columns, limit=limit)
 
 
 @click.command()
 @table_command
 @as_of_option
+@limit_option
 @columns_option
 def schema(
-    source: TableSource, output: str, as_of: str | None, columns: Sequence[str] | None
+    source: TableSource,
+    output: str,
+    as_of: str | None,
+    limit: int | None,
+    columns: Sequence[str] | None,
 ) -> None:
     """Show the columns of a table's rows, meta columns first, with their Arrow types."""
     table = source.open()
@@ -256,7 +282,7 @@ def schema(
             "nullable": pa.array([each.nullable for each in found], pa.bool_()),
         }
     )
-    _print(rows, output, "column", columns, name="schema")
+    _print(rows, output, "column", columns, limit, name="schema")
 
 
 @click.command()

@@ -2,28 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import click
 
 from strandline.cli.output import counted
-from strandline.cli.rows_output import print_rows
-from strandline.cli.table_command import TableSource, table_command
+from strandline.cli.rows_output import checked_columns, print_rows
+from strandline.cli.table_command import TableSource, columns_option, limit_option, table_command
+from strandline.table_api.metadata_rows import PINS_SCHEMA
 from timeline.errors import InputError
 
 
 @click.command()
 @table_command
 @click.option("--revoke", multiple=True, metavar="ID", help="End this lease. Repeatable.")
-def pins(source: TableSource, output: str, revoke: tuple[str, ...]) -> None:
+@limit_option
+@columns_option
+def pins(
+    source: TableSource,
+    output: str,
+    revoke: tuple[str, ...],
+    limit: int | None,
+    columns: Sequence[str] | None,
+) -> None:
     """Show the leases by which readers hold files of a table, or revoke them.
 
     TABLE is the base path, a path or a URL, or a name. Cleans of this package keep the files that a
     lease's reader needs until it ends, expires or is revoked; a reader whose lease was revoked may
     miss files. With --revoke the leases that are left are shown.
     """
+    checked_columns(columns or (), PINS_SCHEMA.names)  # before anything is revoked
     found = source.open()
     missing = [each for each in revoke if not found.revoke(each)]
     if missing:
         raise InputError(f"{source.path} has no lease {', '.join(missing)}")
-    left = print_rows(found.pins(), output, name="pins")
+    rows = found.pins()
+    print_rows(rows, output, name="pins", columns=columns, limit=limit)
+    left = rows.num_rows
     leases = counted(len(revoke), "lease")
     click.echo(f"{leases} revoked, {left} left" if revoke else counted(left, "lease"), err=True)

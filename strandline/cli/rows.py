@@ -13,19 +13,16 @@ from strandline.cli.table_command import (
     TableSource,
     as_of_option,
     columns_option,
+    filter_option,
     limit_option,
     table_command,
+    until_option,
 )
 from strandline.records.meta_fields import META_FIELDS
 
 if TYPE_CHECKING:
     from strandline.read.scan import Scan
 
-_filter_option: Final = click.option(
-    "--filter",
-    metavar="SQL",
-    help="Only rows for which this is true, such as \"price > 9 and day = 'mon'\".",
-)
 _read_optimized_option: Final = click.option(
     "--read-optimized", is_flag=True, help="Base files alone, without the changes in their logs."
 )
@@ -34,7 +31,7 @@ _read_optimized_option: Final = click.option(
 @click.command()
 @table_command
 @columns_option
-@_filter_option
+@filter_option
 @as_of_option
 @limit_option
 @_read_optimized_option
@@ -65,9 +62,9 @@ def read(
     metavar="TIME",
     help="After this time: that of an instant, ISO 8601, or earliest.",
 )
-@click.option("--until", metavar="TIME", help="Up to this time; without it, to the newest commit.")
+@until_option
 @columns_option
-@_filter_option
+@filter_option
 @limit_option
 def incremental(
     source: TableSource,
@@ -91,17 +88,24 @@ def incremental(
 
 @click.command()
 @table_command
-@_filter_option
+@filter_option
 @as_of_option
+@limit_option
 @_read_optimized_option
 def count(
-    source: TableSource, output: str, filter: str | None, as_of: str | None, read_optimized: bool
+    source: TableSource,
+    output: str,
+    filter: str | None,
+    as_of: str | None,
+    limit: int | None,
+    read_optimized: bool,
 ) -> None:
     """Print the number of a table's rows.
 
-    Without --filter footers are read, and only slices with logs as a whole.
+    Without --filter footers are read, and only slices with logs as a whole. With --limit it stops
+    at that number.
     """
-    scan = source.open().scan(filter=filter, as_of=as_of, read_optimized=read_optimized)
+    scan = source.open().scan(None, filter, as_of, limit, read_optimized=read_optimized)
     found = scan.count()
     if output == "table":
         click.echo(found)

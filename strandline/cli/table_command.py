@@ -288,6 +288,20 @@ since_option: Final = click.option(
     help="From this time on: an instant's requested time, or ISO 8601 (in the table's time zone"
     " unless it has one).",
 )
+until_option: Final = click.option(
+    "--until", metavar="TIME", help="Up to this time; without it, to the newest."
+)
+filter_option: Final = click.option(
+    "--filter",
+    metavar="SQL",
+    help="Only rows for which this is true, such as \"price > 9 and day = 'mon'\".",
+)
+partition_filter_option: Final = click.option(
+    "--filter",
+    metavar="SQL",
+    help="Only of partitions that may have such rows: a condition on partition columns, such as"
+    " \"day = 'mon'\".",
+)
 limit_option: Final = click.option(
     "--limit", type=click.IntRange(min=0), metavar="N", help="Most rows that are printed."
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
 import click
@@ -63,3 +63,16 @@ def writer_options(
             raise ConfigError(f"--option sets {name}; allowed: {flags}")
         parsed[name] = value
     return parsed
+
+
+def refuse_with_apply(columns: Sequence[str] | None, limit: int | None, *, apply: bool) -> None:
+    """Refuse options of a preview's rows if its result is one row.
+
+    Raises:
+        ConfigError: One is given with ``--apply``.
+    """
+    given = [
+        name for name, value in (("--columns", columns), ("--limit", limit)) if value is not None
+    ]
+    if apply and given:
+        raise ConfigError(f"{given[0]} is given with --apply, which prints one row; allowed: alone")

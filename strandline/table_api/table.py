@@ -6,40 +6,27 @@ Each call reads the current state, except those of a scan; only the table's prop
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import datetime
+from functools import partial
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from fsview.local_view import open_view
-from fsview.model.file_group import FileSlice
-from fsview.model.file_system_view import FileSystemView, partition_names
-from strandline.read.scan import Scan, pinned
-from strandline.read.scan_arguments import check_partition
+from fsview.model.file_system_view import FileSystemView
+from strandline.read.scan import PinnedTable, Scan
 from strandline.read.state.changed_table import of_one_state
 from strandline.read.state.held_lease import HeldLease
-from strandline.read.state.pin import earliest_time, instant_time, newest_schema
+from strandline.read.state.pin import earliest_time, instant_time
 from strandline.read.state.reader_lease import DEFAULT_TTL_S, Leases, held_from
-from strandline.read.state.slice_source import NEWEST, opened, service_location
-from strandline.table_api.discovery import enclosing_table
+from strandline.read.state.slice_source import NEWEST, service_location
+from strandline.table_api import metadata_rows
+from strandline.table_api.discovery import table_at
 from strandline.table_api.history import CommitSummary, TableHistory
 from strandline.table_api.inspect import Inspect
-from strandline.table_api.metadata_rows import (
-    FILES_SCHEMA,
-    HISTORY_SCHEMA,
-    PARTITIONS_SCHEMA,
-    PINS_SCHEMA,
-    STATS_SCHEMA,
-    file_rows,
-    history_rows,
-    partition_rows,
-    pin_rows,
-    stats_rows,
-)
-from strandline.table_api.pinned import PinnedTable
+from strandline.table_api.slice_listing import SliceListing
 from strandline.table_services.archive.policy import archive_settings
 from strandline.table_services.archive.run import Archiver
 from strandline.table_services.clean.planner import CleanPlanner
@@ -48,24 +35,16 @@ from strandline.table_services.clean.preview import CleanPreview, FileFate, prev
 from strandline.table_services.compact.planner import CompactionPlanner
 from strandline.table_services.compact.policy import compaction_settings
 from strandline.table_services.doctor.examination import examine
-from strandline.table_services.doctor.finding import FINDINGS_SCHEMA, findings_table
+from strandline.table_services.doctor.finding import findings_table
 from timeline.clock import SystemClock, TimeGenerator
-from timeline.errors import InputError, TableNotFoundError
+from timeline.errors import InputError
 from timeline.instant import Instant
-from timeline.meta_client import TableMetaClient
 from timeline.storage.open import open_storage, path_text
 from timeline.storage.table_id import absolute
 from timeline.table.config import TableConfig
+from timeline.timeline import Timeline
 
-__all__ = [
-    "FILES_SCHEMA",
-    "FINDINGS_SCHEMA",
-    "HISTORY_SCHEMA",
-    "PARTITIONS_SCHEMA",
-    "PINS_SCHEMA",
-    "STATS_SCHEMA",
-    "Table",
-]
+T = TypeVar("T")
 
 
 class Table:
@@ -94,23 +73,15 @@ class Table:
         service: str | None = None,
         token: str | None = None,
     ) -> None:
+        path = absolute(path_text(base_path))
         self._storage = open_storage(base_path, storage_options)
-        self._service = service_location(
-            absolute(path_text(base_path)), self._storage, storage_options, service, token
-        )
-        try:
-            self._meta = TableMetaClient.open(self._storage)
-        except TableNotFoundError as exc:
-            around = enclosing_table(absolute(path_text(base_path)), storage_options)
-            if around is None:
-                raise
-            hint = f"it is inside the table {around}; a filter chooses partitions of that"
-            raise TableNotFoundError(exc.message, hint=hint) from exc
+        self._service = service_location(path, self._storage, storage_options, service, token)
+        self._meta = table_at(self._storage, path, storage_options)
+        self._slices = SliceListing(self._meta, self._service)
 
     def __repr__(self) -> str:
-        config = self.config
         service = "" if self._service is None else f", service={', '.join(self._service.urls)}"
-        kind = f"{config.table_type}, version {config.version}"
+        kind = f"{self.config.table_type}, version {self.config.version}"
         return f"Table({self._storage.base_path!r}, {kind}{service})"
 
     @property
@@ -126,7 +97,7 @@ class Table:
     @property
     def inspect(self) -> Inspect:
         """The table's instants, logs, pending plans, markers and metadata table."""
-        return Inspect(self._meta, lambda partition: self._slices(partition, every=True))
+        return Inspect(self._meta, self._slices.every)
 
     def schema(self) -> pa.Schema:
         """Return the columns of a scan, meta columns first.
@@ -138,13 +109,14 @@ class Table:
 
         Cost: a list, and usually a read; without a schema in any commit that of ``scan``.
         """
-        return newest_schema(self._meta) or self.scan().schema
+        return self._slices.schema()
 
-    def partitions(self, *, as_of: str | datetime | None = None) -> pa.Table:
+    def partitions(self, *, as_of: str | datetime | None = None, filter: Any = None) -> pa.Table:
         """Return the partitions, with the columns of ``PARTITIONS_SCHEMA``.
 
         Args:
             as_of: As of ``files``.
+            filter: As of ``files``.
 
         Returns:
             One row a partition, by path; the counts are those of the slices of ``files``:
@@ -157,13 +129,14 @@ class Table:
 
         Cost: that of ``files``.
         """
-        return partition_rows(self._newest_slices(as_of))
+        return metadata_rows.partition_rows(self._slices.newest(as_of=as_of, filter=filter))
 
-    def stats(self, *, as_of: str | datetime | None = None) -> pa.Table:
+    def stats(self, *, as_of: str | datetime | None = None, filter: Any = None) -> pa.Table:
         """Return numbers and sizes of files, with the columns of ``STATS_SCHEMA``.
 
         Args:
             as_of: As of ``files``.
+            filter: As of ``files``; the first row is then of the partitions that it leaves.
 
         Returns:
             One row for the whole table, whose ``partition`` is null, then one a partition, by path:
@@ -175,24 +148,17 @@ class Table:
 
         Cost: that of ``files``.
         """
-        return stats_rows(self._newest_slices(as_of))
+        return metadata_rows.stats_rows(self._slices.newest(as_of=as_of, filter=filter))
 
-    def _newest_slices(self, as_of: str | datetime | None) -> Mapping[str, Sequence[FileSlice]]:
-        """Return partition → the newest slices of its file groups, now or at a time."""
-        if as_of is None:
-            with closing(self._view()) as view:
-                return view.all_latest_file_slices_before_or_on(NEWEST)
-        found: dict[str, list[FileSlice]] = {}
-        for each in pinned(self._meta, as_of, None, None, None).slices:
-            found.setdefault(each.partition, []).append(each)
-        return found
-
-    def history(self, since: str | datetime | None = None) -> pa.Table:
+    def history(
+        self, since: str | datetime | None = None, until: str | datetime | None = None
+    ) -> pa.Table:
         """Return all instants, archived ones first, with the columns of ``HISTORY_SCHEMA``.
 
         Args:
             since: Only those requested at this time or later, in the forms of ``as_of`` of
                 ``scan``; ``None`` for all.
+            until: Only those requested at this time or earlier; ``None`` for all.
 
         Returns:
             One row an instant, by requested time. Counts that an action doesn't record are null,
@@ -212,16 +178,24 @@ class Table:
               ``rows_deleted``: int64; of commits;
             * ``files_deleted``: int64; of cleans and rollbacks.
 
+        Raises:
+            InputError: A time has another form; or ``since`` is after ``until``.
+
         Cost: a list, a read for each instant that is returned, and the archive.
         """
         zone = self.config.timezone
         begin = "" if since is None else instant_time(since, zone, "since")
+        end = NEWEST if until is None else instant_time(until, zone, "until")
+        if end < begin:
+            raise InputError(f"since is {since!r}, which is after until, {until!r}")
         entries = TableHistory(self._meta).entries(
             # 14 digits mean the last millisecond of their second.
             archived=True,
-            keep=lambda instant: instant.requested_time.ljust(17, "9") >= begin,
+            keep=lambda instant: (
+                instant.requested_time.ljust(17, "9") >= begin and instant.requested_time <= end
+            ),
         )
-        return history_rows(entries, zone)
+        return metadata_rows.history_rows(entries, zone)
 
     def commits(self, *, archived: bool = False) -> Iterator[CommitSummary]:
         """Yield what each completed commit recorded about itself, by requested time.
@@ -260,6 +234,7 @@ class Table:
         *,
         all_slices: bool = False,
         as_of: str | datetime | None = None,
+        filter: Any = None,
     ) -> pa.Table:
         """Return the file slices of the table, with the columns of ``FILES_SCHEMA``.
 
@@ -271,7 +246,11 @@ class Table:
             all_slices: Whether to return every slice of those groups, newest first in each group,
                 slices of pending and failed writes included.
             as_of: The time of the table whose files are returned: those that ``scan(as_of=...)``
-                reads. ``None`` for the newest instant; not with ``all_slices``.
+                reads. With ``all_slices`` those of slices that began by then, and still are there;
+                in table version 6 with all their logs, as names don't tell when one was written.
+                ``None`` for the newest instant.
+            filter: In the forms of ``scan``, on partition columns or ``_hoodie_partition_path``:
+                of the partitions that may have such rows. ``None`` for all.
 
         Returns:
             One row a slice, partition by partition:
@@ -286,26 +265,35 @@ class Table:
 
         Raises:
             InputError: ``partition`` is no path under the base path, or one with a slash at an end;
-                or ``as_of`` isn't possible, as in ``scan``.
+                or ``as_of`` isn't possible, as in ``scan``; or the filter is on columns of which
+                paths don't tell the values, or doesn't suit the table.
             ViewBehindError: ``all_slices``: files were cleaned while the table was listed, however
                 often.
 
-        Cost: a list for each partition, and for each directory above them.
+        Cost: a list for each partition that may have rows for the filter, and for each directory
+            above them.
         """
         zone = self.config.timezone
-        if as_of is None:
-            return of_one_state(lambda: file_rows(self._slices(partition, every=all_slices), zone))
-        if all_slices:
-            raise InputError("all_slices and as_of are given; allowed: one of them")
-        found = self._newest_slices(as_of)
-        if partition is not None:
-            check_partition(partition)
-            found = {partition: found.get(partition, ())}
-        return file_rows((each for path in sorted(found) for each in found[path]), zone)
 
-    def slices(self, partition: str | None = None) -> pa.Table:
-        """Return every file slice: ``files(partition, all_slices=True)``, with its columns."""
-        return self.files(partition, all_slices=True)
+        def listed() -> pa.Table:
+            if all_slices:
+                return metadata_rows.file_rows(self._slices.every(partition, as_of, filter), zone)
+            found = self._slices.newest(partition, as_of, filter)
+            return metadata_rows.file_rows(
+                (each for path in sorted(found) for each in found[path]), zone
+            )
+
+        return of_one_state(listed)
+
+    def slices(
+        self,
+        partition: str | None = None,
+        *,
+        as_of: str | datetime | None = None,
+        filter: Any = None,
+    ) -> pa.Table:
+        """Return every file slice: ``files(all_slices=True)``, with its columns and arguments."""
+        return self.files(partition, all_slices=True, as_of=as_of, filter=filter)
 
     def scan(
         self,
@@ -350,11 +338,7 @@ class Table:
             is read.
         """
         return Scan.of(
-            self._meta,
-            columns=columns,
-            filter=filter,
-            as_of=as_of,
-            limit=limit,
+            *(self._meta, columns, filter, as_of, limit),
             read_optimized=read_optimized,
             service=self._service,
             threads=threads,
@@ -412,7 +396,7 @@ class Table:
 
         Cost: a list, and a read of each lease.
         """
-        return pin_rows(self._leases().all())
+        return metadata_rows.pin_rows(self._leases().all())
 
     def revoke(self, pin: str) -> bool:
         """End a lease, whose reader then may miss files; return whether it existed.
@@ -447,14 +431,7 @@ class Table:
 
         Cost: that of ``files``, and the reads of planning a clean.
         """
-        settings = clean_settings(policy, retain)
-
-        def previewed() -> CleanPreview:
-            with closing(self._view()) as view:
-                timeline = self._meta.active_timeline()
-                return preview(self._planner(view, settings), timeline, settings.policy)
-
-        return of_one_state(previewed)
+        return self._of_clean(clean_settings(policy, retain), preview)
 
     def archivable(
         self, keep_min: int | None = None, keep_max: int | None = None
@@ -471,10 +448,8 @@ class Table:
 
         Cost: lists of the timeline and the leases, and a read of the last clean.
         """
-        settings = archive_settings(keep_min, keep_max)
-        times = TimeGenerator(SystemClock(), self.config.timezone)
-        since = held_from(self._leases().live())
-        archiver = Archiver(self._meta, times, settings, CleanSettings(), since)
+        settings, since = archive_settings(keep_min, keep_max), held_from(self._leases().live())
+        archiver = Archiver(self._meta, self._times(), settings, CleanSettings(), since)
         return of_one_state(lambda: archiver.plan(self._meta.active_timeline()))
 
     def compactable(self, strategy: str | None = None) -> pa.Table:
@@ -486,9 +461,9 @@ class Table:
 
         Returns:
             One row per file group, those of planned compactions first, with the columns
-            ``partition``, ``file_id``, ``base_file``, ``logs`` (their number), ``bytes`` (their
-            size) and ``compaction`` (the requested time of the planned one, else null). Empty for a
-            copy-on-write table.
+            ``partition``, ``file_id``, ``base_file`` (string; its name, null for logs alone),
+            ``logs`` (int64; their number), ``bytes`` (int64; their size) and ``compaction``
+            (string; requested time of the planned one, else null). Empty for copy-on-write.
 
         Raises:
             ConfigError: There is no such strategy, or it doesn't fit the table's partitions.
@@ -496,12 +471,7 @@ class Table:
         Cost: that of ``files``.
         """
         settings = compaction_settings(strategy)
-
-        def previewed() -> pa.Table:
-            with closing(self._view()) as view:
-                return CompactionPlanner(self._meta, view, settings).preview()
-
-        return of_one_state(previewed)
+        return self._of_one_view(lambda v: CompactionPlanner(self._meta, v, settings).preview())
 
     def why(self, file: str, policy: str | None = None, retain: int | None = None) -> FileFate:
         """Return why a data file is still there, or gone.
@@ -523,14 +493,7 @@ class Table:
 
         Cost: a list of the partition; if the file is gone, a read of each clean, and the archive.
         """
-        settings = clean_settings(policy, retain)
-
-        def explained() -> FileFate:
-            with closing(self._view()) as view:
-                timeline = self._meta.active_timeline()
-                return why(self._planner(view, settings), self._meta, timeline, file)
-
-        return of_one_state(explained)
+        return self._of_clean(clean_settings(policy, retain), partial(why, file=file))
 
     def doctor(self, deep: bool = False) -> pa.Table:
         """Return what is wrong with the table, with the columns of ``FINDINGS_SCHEMA``.
@@ -564,9 +527,24 @@ class Table:
         """
         return findings_table(examine(self._meta.storage, SystemClock(), deep=deep))
 
-    def _planner(self, view: FileSystemView, settings: CleanSettings) -> CleanPlanner:
-        times = TimeGenerator(SystemClock(), self.config.timezone)
-        return CleanPlanner(self._meta, view, times, settings)
+    def _times(self) -> TimeGenerator:
+        return TimeGenerator(SystemClock(), self.config.timezone)
+
+    def _of_clean(self, settings: CleanSettings, ask: Callable[[CleanPlanner, Timeline], T]) -> T:
+        def answer(view: FileSystemView) -> T:
+            planner = CleanPlanner(self._meta, view, self._times(), settings)
+            return ask(planner, self._meta.active_timeline())
+
+        return self._of_one_view(answer)
+
+    def _of_one_view(self, ask: Callable[[FileSystemView], T]) -> T:
+        """Return what is asked of a view of the newest instant; again if the table changed."""
+
+        def answer() -> T:
+            with closing(self._slices.view()) as view:
+                return ask(view)
+
+        return of_one_state(answer)
 
     def earliest_instant(self) -> str | None:
         """Return the earliest instant as of which ``scan`` reads rows; ``None`` without a write.
@@ -616,42 +594,10 @@ class Table:
             UnsupportedTableError: The table has no meta columns; else as in ``scan``.
             CorruptMetadataError: As in ``scan``.
 
-        Cost: that of ``scan``, and a read of each commit of the range; see
-            ``strandline.read.state.incremental.pin_range``.
+        Cost: that of ``scan``, and a read of each commit of the range.
         """
-        return Scan.of_range(
-            self._meta,
-            since,
-            until,
-            columns=columns,
-            filter=filter,
-            limit=limit,
-            threads=threads,
-        )
+        return Scan.of_range(self._meta, since, until, columns, filter, limit, threads=threads)
 
     def to_arrow(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """Read the newest committed rows: ``scan(columns).to_arrow()``.
-
-        Columns, types, order and errors are those of ``scan``.
-        """
+        """Read the newest committed rows, as ``scan(columns).to_arrow()`` does."""
         return self.scan(columns).to_arrow()
-
-    def _slices(self, partition: str | None, *, every: bool = False) -> Iterator[FileSlice]:
-        """Yield each group's newest committed slice, or every slice, partition by partition."""
-        if partition is not None:
-            check_partition(partition)
-        with closing(self._view()) as view:
-            if every:
-                for path in partition_names(view) if partition is None else (partition,):
-                    for group in view.all_file_groups(path):
-                        yield from group.slices
-            elif partition is None:
-                newest = view.all_latest_file_slices_before_or_on(NEWEST)
-                for path in sorted(newest):
-                    yield from newest[path]
-            else:
-                yield from view.latest_file_slices(partition)
-
-    def _view(self) -> FileSystemView:
-        """Return a view of the newest instant."""
-        return open_view(self._storage) if self._service is None else opened(self._service)

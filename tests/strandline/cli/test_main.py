@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from strandline.__main__ import COMMANDS, main
+from strandline.cli.untaken import UNTAKEN, why_untaken
 from tests.strandline.write.tables import client, row, table
 
 LIGHT = ("--version", "--help", "-h")
@@ -44,6 +45,26 @@ def test_the_list_has_the_first_line_of_each_commands_help(name):
         texts = {CliRunner().invoke(main, [name, *below, o]).stdout for o in ("-h", "--help")}
         assert len(texts) == 1
         assert texts.pop().startswith("Usage: ")
+
+
+OPTIONS = ("--as-of", "--since", "--until", "--filter", "--columns", "--limit", "--service")
+BESIDE_TABLES = {"completion", "fleet", "serve", "top"}
+
+
+def test_each_command_of_tables_takes_an_option_or_says_why_not():
+    told = 0
+    for name in sorted(COMMANDS.keys() - BESIDE_TABLES):
+        command = main.get_command(click.Context(main), name)
+        assert command is not None
+        taken = {option for each in command.params for option in each.opts}
+        for option in OPTIONS:
+            why = why_untaken(name, option)
+            assert bool(why) == (option not in taken), (name, option)
+            if why:
+                done = CliRunner().invoke(main, [name, "table", option, "x"])
+                assert (done.exit_code, done.stderr) == (2, f"Error: {why}\n")
+                told += 1
+    assert told == sum(len(UNTAKEN[option]) for option in OPTIONS)
 
 
 def test_commands_are_completed(monkeypatch):

@@ -149,6 +149,9 @@ def test_history_has_the_newest_and_those_since(written):
     assert shown("--since", at.replace("+00:00", "Z"), "--limit", "1") == [third]
     assert shown("--since", at.replace("+00:00", "")) == [second, third]  # in the table's zone
     assert shown("--since", first[:14]) == [first, second, third]
+    assert shown("--until", second) == [first, second]
+    assert shown("--until", at, "--limit", "1") == [second]
+    assert shown("--since", second, "--until", second) == [second]
 
 
 def test_a_commit_is_the_newest_or_the_given_one(written):
@@ -172,15 +175,15 @@ def test_a_replacing_commit_names_the_groups_that_it_replaced(tmp_path):
     assert each["replaced_file_ids"] == groups
 
 
-@pytest.mark.parametrize("verb", ["files", "partitions", "stats", "schema"])
+@pytest.mark.parametrize("verb", ["files", "slices", "partitions", "stats", "schema"])
 def test_as_of_is_an_earlier_state(written, verb):
     first, _, third = instants(written)
     form = ("--output", "jsonl")
     then = printed(verb, written, "--as-of", first, *form).stdout
     now = printed(verb, written, *form).stdout
     assert printed(verb, written, "--as-of", third, *form).stdout == now
-    assert verb != "files" or then != now
-    assert len(then.splitlines()) == len(now.splitlines())
+    assert verb not in ("files", "slices") or then != now
+    assert len(then.splitlines()) == len(now.splitlines()) - (2 if verb == "slices" else 0)
     early = run(verb, written, "--as-of", "2001-01-01T00:00:00Z")
     assert early.exit_code == 2
     assert "the earliest instant" in early.stderr
@@ -198,6 +201,38 @@ def test_files_of_one_partition_are_those_of_table(written):
     assert [each["path"] for each in json.loads(shown.stdout)["files"]] == [then["path"]]
     slices = printed("slices", written, "--partition", "eu", "--output", "json")
     assert len(json.loads(slices.stdout)["slices"]) == 3
+
+
+@pytest.mark.parametrize("verb", ["files", "slices", "partitions", "stats"])
+@pytest.mark.parametrize("as_of", [(), ("--as-of", "2100-01-01")])
+def test_a_filter_leaves_the_partitions_that_may_have_its_rows(written, verb, as_of):
+    def rows(*arguments: str) -> list[Any]:
+        lines = printed(verb, written, *as_of, *arguments, "--output", "jsonl").stdout.splitlines()
+        return [each for each in map(json.loads, lines) if each["partition"] is not None]
+
+    every = rows()
+    eu = [each for each in every if each["partition"] == "eu"]
+    assert 0 < len(eu) < len(every)
+    assert rows("--filter", "region = 'eu'") == rows("--filter", "region < 'f'") == eu
+    assert rows("--filter", "not region = 'us' and region is not null") == eu
+    assert rows("--filter", "_hoodie_partition_path like 'e%'") == eu
+    assert rows("--filter", "region = 'none'") == []
+    assert rows("--filter", "region = 'eu' or region = 'us'") == every
+
+
+def test_a_filter_goes_with_a_partition(written):
+    found = Table(written)
+    assert found.files("eu", filter="region = 'eu'").equals(found.files("eu"))
+    assert found.slices("eu", filter="region = 'us'").num_rows == 0
+
+
+def test_a_filter_is_answered_by_a_service(written):
+    with serving(str(written.parent)) as server:
+        served = Table(written, service=f"http://127.0.0.1:{server.port}", token=TOKEN)
+        for of in ("files", "slices", "partitions", "stats"):
+            found = getattr(served, of)(filter="region = 'eu'")
+            assert found.equals(getattr(Table(written), of)(filter="region = 'eu'"))
+        assert len(server.parts.views.open_tables()) == 1
 
 
 def test_properties_are_shown_in_the_order_of_their_names(written):
@@ -226,7 +261,15 @@ def test_properties_are_shown_in_the_order_of_their_names(written):
         ("inspect", ["pending", "--archived"], "--archived is given with pending"),
         ("inspect", ["pending", "--partition", "eu"], "--partition is given with pending"),
         ("history", ["--since", "yesterday"], "since is 'yesterday'"),
+        ("history", ["--since", "2026", "--until", "x"], "since is '2026'"),
+        ("history", ["--since", "2026-01-02", "--until", "2026-01-01"], "which is after until"),
         ("history", ["--limt", "1"], "'--limit'"),
+        ("files", ["--filter", "name = 'a'"], "is on name, which the paths of partitions don't"),
+        ("slices", ["--filter", "region = 'eu' or ts > 1"], "is on ts, which"),
+        ("stats", ["--filter", "regoin = 'eu'"], "(did you mean 'region'?)"),
+        ("partitions", ["--filter", "region ="], "filter"),
+        ("stats", ["--as-of", "2100-01-01", "--filter", "ts > 1"], "is on ts, which"),
+        ("history", ["--as-of", "1"], "history takes no --as-of: it has all instants; --since"),
         ("files", ["--output", "parquet"], "'parquet' is not one of"),
         ("files", ["--service", "ftp://x"], "ftp://x"),
     ],

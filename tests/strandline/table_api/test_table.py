@@ -6,7 +6,8 @@ import fsspec
 import pytest
 
 from strandline.records.meta_fields import META_FIELDS
-from strandline.table_api.table import FILES_SCHEMA, HISTORY_SCHEMA, Table
+from strandline.table_api.metadata_rows import FILES_SCHEMA, HISTORY_SCHEMA
+from strandline.table_api.table import Table
 from tests.kit.storage.hooked_storage import HookedStorage
 from tests.kit.tables import golden
 from tests.strandline.read.logs import log_table
@@ -141,8 +142,7 @@ def test_files_as_of_a_time_are_those_that_its_scan_reads(name, tmp_path):
             one = table.files(each["partition"], as_of=time)
             assert one.num_rows == each["file_groups"]
         assert table.stats(as_of=time)["file_groups"][0].as_py() == len(read)
-    with pytest.raises(InputError, match="all_slices and as_of are given"):
-        table.files(all_slices=True, as_of=possible[0])
+        assert {f["path"] for f in files} <= {*table.slices(as_of=time)["path"].to_pylist()}
 
 
 def test_what_can_not_be_read(tmp_path):
