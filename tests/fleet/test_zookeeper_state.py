@@ -255,8 +255,9 @@ def test_nodes_of_others_are_no_keys(server: ZookeeperServer, subject: Subject) 
         finally:
             client.stop()
             client.close()
-        with pytest.raises(StateUnavailableError, match="was deleted while it was in use"):
-            state.write(Put("seats/3", b""))
+        for use in (lambda: state.write(Put("seats/3", b"")), state.read):
+            with pytest.raises(StateUnavailableError, match="was deleted while it was in use"):
+                use()
 
 
 def test_fleets_are_apart(server: ZookeeperServer, subject: Subject) -> None:

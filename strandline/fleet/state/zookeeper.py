@@ -147,16 +147,23 @@ class Nodes:
     def all(self) -> dict[str, Any]:
         """Return the data and the ``ZnodeStat`` of all nodes, by name, as they are at one time."""
         with self.mapped():
-            parent = self.find("exists", "")
             for _ in range(_ATTEMPTS):
+                parent = self._parent()
                 names = self.read("get_children", "") or ()
                 asked = {name: self._asked("get", name) for name in names}
                 found = {name: self._answered(each) for name, each in asked.items()}
-                begun, parent = parent, self.read("exists", "")
+                now = self.read("exists", "")
                 # Each transaction changes the parent; a session may end in between.
-                if parent is not None and begun is not None and parent.mzxid == begun.mzxid:
+                if now is not None and now.mzxid == parent.mzxid:
                     return {name: node for name, node in found.items() if node is not None}
         raise StateUnavailableError(f"{self.place} changed during each of {_ATTEMPTS} reads")
+
+    def _parent(self) -> Any:
+        """Return the newest ``ZnodeStat`` of the parent."""
+        parent = self.find("exists", "")
+        if parent is None:
+            raise StateUnavailableError(f"{self.place} was deleted while it was in use")
+        return parent
 
     def touch(self, name: str) -> Any:
         """Return the ``ZnodeStat`` of a node as it is at all servers; ``None``: there is none.
@@ -183,9 +190,7 @@ class Nodes:
         """
         with self.mapped():
             for _ in range(_ATTEMPTS):
-                parent = self.find("exists", "")
-                if parent is None:
-                    raise StateUnavailableError(f"{self.place} was deleted while it was in use")
+                parent = self._parent()
                 # What is read after the parent is from a server that was up to date then.
                 request = self.client.transaction()
                 request.set_data(self.root, b"", parent.version)
