@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from errno import EPIPE
 from importlib import import_module
 from typing import Any, Final
@@ -101,9 +101,8 @@ class _Lazy(click.Group):
         **extra: Any,
     ) -> click.Context:
         """Parse the arguments before the command."""
-        if not args:  # click shows the help
-            return super().make_context(info_name, args, parent, **extra)
-        with _one_line():
+        # Help and version are printed here. Without arguments help is click's usage error.
+        with _one_line() if args else nullcontext(), _written():
             return super().make_context(info_name, args, parent, **extra)
 
     def resolve_command(
@@ -155,7 +154,7 @@ def _written() -> Iterator[None]:
 
 def _drop_output() -> None:
     """Discard what is left to write; Python would write it again at exit, and exit with 120."""
-    with suppress(OSError, ValueError):  # a stream without a file has nothing to discard
+    with suppress(AttributeError, OSError, ValueError):  # no stream, or one without a file
         output = sys.stdout.fileno()
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, output)

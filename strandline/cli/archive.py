@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
-import pyarrow as pa
 
+from strandline.cli.late_module import LateModule
 from strandline.cli.output import counted
-from strandline.cli.rows_output import checked_columns, print_rows
 from strandline.cli.table_command import TableSource, columns_option, limit_option, table_command
 from strandline.cli.writer_options import apply_options, writer_options
 from strandline.table_services.archive.policy import KEEP_MAX, KEEP_MIN
-from timeline.instant import Instant
 
-_SCHEMA: Final = pa.schema(
-    [("instant", pa.string()), ("action", pa.string()), ("completed", pa.string())]
-)
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from strandline.cli import rows_output
+    from timeline.instant import Instant
+else:
+    pa = LateModule("pyarrow")
+    rows_output = LateModule("strandline.cli.rows_output")
+
+_COLUMNS: Final = ("instant", "action", "completed")
 
 
 @click.command()
@@ -60,7 +65,7 @@ def archive(
     """
     own = KEEP_MIN.name, KEEP_MAX.name
     parsed = writer_options(options, apply=apply, own=own, flags="--keep-min and --keep-max")
-    checked_columns(columns or (), _SCHEMA.names)  # before anything is moved
+    rows_output.checked_columns(columns or (), _COLUMNS)  # before anything is moved
     show = partial(_print, output=output, columns=columns, limit=limit)
     if not apply:
         show(source.open().archivable(keep_min, keep_max), "would be archived")
@@ -80,10 +85,8 @@ def _print(
     columns: Sequence[str] | None,
     limit: int | None,
 ) -> None:
-    rows = [
-        {"instant": i.requested_time, "action": i.action, "completed": i.completion_time}
-        for i in instants
-    ]
-    found = pa.Table.from_pylist(rows, _SCHEMA)
-    print_rows(found, output, name="instants", columns=columns, limit=limit)
+    rows = [(i.requested_time, i.action, i.completion_time) for i in instants]
+    text = pa.schema([(name, pa.string()) for name in _COLUMNS])
+    found = pa.Table.from_pylist([dict(zip(_COLUMNS, row, strict=True)) for row in rows], text)
+    rows_output.print_rows(found, output, name="instants", columns=columns, limit=limit)
     click.echo(f"{counted(len(rows), 'instant')} {what}", err=True)

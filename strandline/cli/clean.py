@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import click
 
+from strandline.cli.late_module import LateModule
 from strandline.cli.output import counted
-from strandline.cli.rows_output import print_row, print_rows
 from strandline.cli.table_command import TableSource, columns_option, limit_option, table_command
 from strandline.cli.writer_options import apply_options, refuse_with_apply, writer_options
 from strandline.server.log_format import escaped
-from strandline.table_services.clean.execution import CleanResult
 from strandline.table_services.clean.policy import (
     MAX_COMMITS,
     POLICIES,
@@ -27,6 +26,12 @@ from strandline.table_services.clean.policy import (
 
 if TYPE_CHECKING:
     from click._termui_impl import ProgressBar
+
+    from strandline.cli import rows_output
+    from strandline.table_services.clean import execution
+else:
+    execution = LateModule("strandline.table_services.clean.execution")
+    rows_output = LateModule("strandline.cli.rows_output")
 
 _LABEL: Final = "deleting files"
 _LINES: Final = 10
@@ -127,7 +132,7 @@ def clean(
     found = source.open().cleanable(policy, retain)
     head = {"policy": found.policy, "earliest": found.earliest}
     files = found.files
-    print_rows(files, output, name="files", head=head, columns=columns, limit=limit)
+    rows_output.print_rows(files, output, name="files", head=head, columns=columns, limit=limit)
     total = f"{counted(files.num_rows, 'file')}, {found.bytes} bytes, would be deleted"
     kept = f"; retained from {found.earliest} on" if found.earliest else ""
     click.echo(f"{total} by {found.policy}{kept}", err=True)
@@ -143,15 +148,15 @@ def _apply(
     progress = DeletionProgress(sys.stderr)
     with progress, source.writer(given) as client:
         done = client.clean(progress=progress)
-    row: dict[str, Any] = asdict(done or CleanResult("", 0, 0, "", 0.0))
+    row: dict[str, Any] = asdict(done or execution.CleanResult("", 0, 0, "", 0.0))
     row["instant"] = row["instant"] or None
     if output == "table":
         click.echo("nothing was deleted" if done is None else _in_words(done))
     else:
-        print_row(row, output)
+        rows_output.print_row(row, output)
 
 
-def _in_words(done: CleanResult) -> str:
+def _in_words(done: execution.CleanResult) -> str:
     deleted = f"{counted(done.files_deleted, 'file')}, {done.bytes_deleted} bytes"
     failed = f"; {done.files_failed} couldn't be deleted, the next clean tries again"
     return f"clean {done.instant} deleted {deleted}{failed if done.files_failed else ''}"
@@ -176,7 +181,7 @@ def why(source: TableSource, output: str, file: str, policy: str, retain: int | 
         state = state if found.is_there else "deleted"
         click.echo(f"{state}: {escaped(found.reason)}")
     else:
-        print_row(asdict(found), output)
+        rows_output.print_row(asdict(found), output)
 
 
 def _below(table: str, file: str) -> str:

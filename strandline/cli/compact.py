@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from strandline.cli.late_module import LateModule
 from strandline.cli.output import counted
-from strandline.cli.rows_output import print_row, print_rows
 from strandline.cli.table_command import TableSource, columns_option, limit_option, table_command
 from strandline.cli.writer_options import apply_options, refuse_with_apply, writer_options
-from strandline.table_services.compact.planner import CompactionResult
 from strandline.table_services.compact.policy import STRATEGY
 from timeline.errors import ConfigError
+
+if TYPE_CHECKING:
+    from strandline.cli import rows_output
+    from strandline.table_services.compact import planner
+else:
+    planner = LateModule("strandline.table_services.compact.planner")
+    rows_output = LateModule("strandline.cli.rows_output")
 
 
 @click.command()
@@ -56,7 +62,7 @@ def compact(
         )
     if not apply:
         found = source.open().compactable(strategy)
-        print_rows(found, output, name="file_groups", columns=columns, limit=limit)
+        rows_output.print_rows(found, output, name="file_groups", columns=columns, limit=limit)
         size = sum(found.column("bytes").to_pylist())
         groups = counted(found.num_rows, "file group")
         click.echo(f"{groups} with {size} bytes of logs would be compacted", err=True)
@@ -73,15 +79,15 @@ def _planned(instant: str | None, output: str) -> None:
     if output == "table":
         click.echo("nothing was planned" if instant is None else f"planned {instant}")
     else:
-        print_row({"instant": instant}, output)
+        rows_output.print_row({"instant": instant}, output)
 
 
-def _done(done: CompactionResult | None, output: str) -> None:
-    row: dict[str, Any] = asdict(done or CompactionResult("", 0, 0, 0, 0, 0.0))
+def _done(done: planner.CompactionResult | None, output: str) -> None:
+    row: dict[str, Any] = asdict(done or planner.CompactionResult("", 0, 0, 0, 0, 0.0))
     del row["storage_calls"]
     row["instant"] = row["instant"] or None
     if output != "table":
-        print_row(row, output)
+        rows_output.print_row(row, output)
     elif done is None:
         click.echo("nothing was compacted")
     else:

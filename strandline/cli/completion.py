@@ -9,16 +9,23 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import closing, suppress
-from importlib import import_module
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
+from strandline.cli.late_module import LateModule
 from strandline.cli.table_command import source_of
-from timeline.meta_client import TableMetaClient
-from timeline.storage.base import Storage
-from timeline.storage.open import open_storage
+
+if TYPE_CHECKING:
+    from fsview import local_view
+    from timeline import meta_client
+    from timeline.storage import open as opening
+    from timeline.storage.base import Storage
+else:
+    local_view = LateModule("fsview.local_view")
+    meta_client = LateModule("timeline.meta_client")
+    opening = LateModule("timeline.storage.open")
 
 SHELLS: Final = ("bash", "fish", "zsh")
 BUDGET_S: Final = 1.0
@@ -49,13 +56,11 @@ def complete_partition(
     context: click.Context, _: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """Complete the path of a partition of the command's table."""
-    # Table would take half a second more. Importing isn't part of what a shell may wait for.
-    local_view = import_module("fsview.local_view")
+    open_view = local_view.open_view  # importing isn't part of what a shell may wait for
 
     def partitions(storage: Storage) -> list[str]:
-        with closing(local_view.open_view(storage)) as view:
-            found: list[str] = view.partitions()
-        return found
+        with closing(open_view(storage)) as view:
+            return view.partitions()
 
     return _completed(context, partitions, incomplete)
 
@@ -64,18 +69,20 @@ def complete_instant(
     context: click.Context, _: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """Complete the requested time of an active instant of the command's table, newest first."""
-    return _completed(context, _instants, incomplete)
+    open_table = meta_client.TableMetaClient.open
 
+    def instants(storage: Storage) -> list[str]:
+        timeline = open_table(storage).active_timeline()
+        return [instant.requested_time for instant in reversed(timeline.instants)]
 
-def _instants(storage: Storage) -> list[str]:
-    timeline = TableMetaClient.open(storage).active_timeline()
-    return [instant.requested_time for instant in reversed(timeline.instants)]
+    return _completed(context, instants, incomplete)
 
 
 def _completed(
     context: click.Context, names: Callable[[Storage], Iterable[str]], incomplete: str
 ) -> list[CompletionItem]:
     found: list[str] = []
+    open_storage = opening.open_storage
 
     def find() -> None:
         # Whatever is wrong: a shell would show it between the words of the line that is typed.

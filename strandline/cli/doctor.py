@@ -4,21 +4,32 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
-import pyarrow as pa
 
+from strandline.cli.late_module import LateModule
 from strandline.cli.output import counted
-from strandline.cli.rows_output import checked_columns, print_rows
 from strandline.cli.table_command import TableSource, columns_option, limit_option, table_command
 from strandline.cli.writer_options import apply_options, writer_options
-from strandline.table_services.doctor.examination import examine
-from strandline.table_services.doctor.finding import Finding, Severity, findings_table
-from strandline.table_services.doctor.repair import REPAIRS_SCHEMA, repairs_table
-from timeline.clock import SystemClock
+from strandline.table_services.doctor.severity import Severity
 from timeline.errors import ConfigError, TableNotFoundError
-from timeline.storage.open import open_storage
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from strandline.cli import rows_output
+    from strandline.table_services.doctor import examination, repair
+    from strandline.table_services.doctor import finding as findings
+    from timeline import clock
+    from timeline.storage import open as opening
+else:
+    clock = LateModule("timeline.clock")
+    examination = LateModule("strandline.table_services.doctor.examination")
+    findings = LateModule("strandline.table_services.doctor.finding")
+    opening = LateModule("timeline.storage.open")
+    repair = LateModule("strandline.table_services.doctor.repair")
+    rows_output = LateModule("strandline.cli.rows_output")
 
 FAILED: Final = 3
 """Exit code if something is as bad as ``--fail-on`` says."""
@@ -62,17 +73,17 @@ def doctor(
     if apply and not fix:
         raise ConfigError("--apply is given without --fix; allowed: --fix --apply")
     if apply:  # before anything is repaired
-        checked_columns(columns or (), REPAIRS_SCHEMA.names)
+        rows_output.checked_columns(columns or (), repair.REPAIRS_SCHEMA.names)
     parsed = writer_options(options, apply=apply, own=(), flags="")
     found = () if apply else _examined(source, deep=deep)
     if not fix:
-        shown = _for_people(findings_table(found), output, columns, _PEOPLE)
-        print_rows(shown, output, name="findings", columns=columns, limit=limit)
+        shown = _for_people(findings.findings_table(found), output, columns, _PEOPLE)
+        rows_output.print_rows(shown, output, name="findings", columns=columns, limit=limit)
         _tell(found)
     elif not apply:
         fixable = [each for each in found if each.fixable]
-        shown = _for_people(findings_table(fixable), output, columns, _TO_FIX)
-        print_rows(shown, output, name="fixable", columns=columns, limit=limit)
+        shown = _for_people(findings.findings_table(fixable), output, columns, _TO_FIX)
+        rows_output.print_rows(shown, output, name="fixable", columns=columns, limit=limit)
         left = Counter(each.code for each in found if not each.fixable)
         more = "".join(f"; left: {code} ({count})" for code, count in sorted(left.items()))
         would = f"{counted(len(fixable), 'finding')} of {len(found)} would be repaired"
@@ -80,7 +91,9 @@ def doctor(
     else:
         with source.writer(parsed) as client:
             done = client.repair()
-        print_rows(repairs_table(done), output, name="repairs", columns=columns, limit=limit)
+        rows_output.print_rows(
+            repair.repairs_table(done), output, name="repairs", columns=columns, limit=limit
+        )
         repaired = sum(each.done for each in done)
         click.echo(f"{repaired} of {counted(len(done), 'file')} repaired", err=True)
         found = _examined(source, deep=deep) if fail_on else ()
@@ -90,11 +103,11 @@ def doctor(
         click.get_current_context().exit(FAILED)
 
 
-def _examined(source: TableSource, *, deep: bool) -> tuple[Finding, ...]:
+def _examined(source: TableSource, *, deep: bool) -> tuple[findings.Finding, ...]:
     """Examine the table by its storage: one whose properties are broken can't be opened."""
-    storage = open_storage(source.path, source.storage_options)
+    storage = opening.open_storage(source.path, source.storage_options)
     try:
-        return examine(storage, SystemClock(), deep=deep)
+        return examination.examine(storage, clock.SystemClock(), deep=deep)
     except TableNotFoundError:
         source.open()  # raises it again, with what is near
         raise
@@ -107,7 +120,7 @@ def _for_people(
     return rows.select(people) if output == "table" and columns is None else rows
 
 
-def _tell(found: Iterable[Finding]) -> None:
+def _tell(found: Iterable[findings.Finding]) -> None:
     counts = Counter(each.severity for each in found)
     told = [
         counted(counts[severity], severity.value) if severity is not Severity.INFO

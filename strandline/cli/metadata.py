@@ -10,11 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import click
-import pyarrow as pa
 
 from strandline.cli.completion import complete_instant, complete_partition
+from strandline.cli.late_module import LateModule
 from strandline.cli.output import counted
-from strandline.cli.rows_output import print_rows
 from strandline.cli.table_command import (
     TableSource,
     as_of_option,
@@ -29,25 +28,20 @@ from strandline.settings.setting import nearest
 from timeline.errors import InputError
 
 if TYPE_CHECKING:
-    from strandline.table_api.history import CommitSummary
+    import pyarrow as pa
+
+    from strandline.cli import rows_output
+    from strandline.table_api import metadata_rows
     from strandline.table_api.table import Table
+else:
+    metadata_rows = LateModule("strandline.table_api.metadata_rows")
+    rows_output = LateModule("strandline.cli.rows_output")
 
 _HISTORY: Final = (
     *("requested_time", "action", "state", "operation"),
     *("rows_inserted", "rows_updated", "rows_deleted"),
 )
 _FILES: Final = ("path", "size", "base_instant", "log_paths")
-_COMMIT: Final = pa.schema(
-    [
-        ("partition", pa.string()),
-        ("files_written", pa.int64()),
-        ("bytes_written", pa.int64()),
-        ("rows_inserted", pa.int64()),
-        ("rows_updated", pa.int64()),
-        ("rows_deleted", pa.int64()),
-        ("replaced_file_ids", pa.list_(pa.string())),
-    ]
-)
 _INSPECTED: Final[Mapping[str, tuple[str, str, Sequence[str]]]] = {
     "instants": (
         "instants",
@@ -129,8 +123,8 @@ def commit(
         "archived": found.archived,
         "extra_metadata": dict(found.extra_metadata),
     }
-    rows = _commit_rows(found)
-    print_rows(rows, output, name="partitions", head=head, columns=columns, limit=limit)
+    rows = metadata_rows.commit_rows(found)
+    rows_output.print_rows(rows, output, name="partitions", head=head, columns=columns, limit=limit)
     click.echo(
         f"{found.action} {found.requested_time} ({found.operation}):"
         f" {counted(total.files_written, 'file')}, {total.bytes_written} bytes;"
@@ -138,16 +132,6 @@ def commit(
         f" {total.rows_deleted} deleted",
         err=True,
     )
-
-
-def _commit_rows(found: CommitSummary) -> pa.Table:
-    rows = []
-    for path in sorted({*found.partitions, *found.replaced_file_ids}):
-        counts = found.partitions.get(path)
-        row = {name: getattr(counts, name, 0) for name in _COMMIT.names[1:-1]}
-        replaced = list(found.replaced_file_ids.get(path, ()))
-        rows.append({"partition": path, **row, "replaced_file_ids": replaced})
-    return pa.Table.from_pylist(rows, _COMMIT)
 
 
 @click.command()
@@ -257,7 +241,7 @@ def stats(
     and largest are those of base files.
     """
     found = source.open().stats(as_of=as_of, filter=filter)
-    print_rows(found, output, name="stats", columns=columns, limit=limit)
+    rows_output.print_rows(found, output, name="stats", columns=columns, limit=limit)
 
 
 @click.command()
@@ -275,13 +259,7 @@ def schema(
     """Show the columns of a table's rows, meta columns first, with their Arrow types."""
     table = source.open()
     found = table.schema() if as_of is None else table.scan(as_of=as_of).schema
-    rows = pa.table(
-        {
-            "column": pa.array(found.names, pa.string()),
-            "type": pa.array([str(each.type) for each in found], pa.string()),
-            "nullable": pa.array([each.nullable for each in found], pa.bool_()),
-        }
-    )
+    rows = metadata_rows.column_rows(found)
     _print(rows, output, "column", columns, limit, name="schema")
 
 
@@ -299,10 +277,8 @@ def properties(source: TableSource, output: str, names: tuple[str, ...]) -> None
             near = nearest(name, found)
             hint = f"the nearest is {near}" if near else None
             raise InputError(f"the table has no property {name!r}", hint=hint)
-    shown = names or tuple(sorted(found))
-    rows = {"name": shown, "value": [found[name] for name in shown]}
-    text = pa.schema([("name", pa.string()), ("value", pa.string())])
-    _print(pa.table(rows, text), output, "property", None, name="properties")
+    rows = metadata_rows.property_rows(found, names or sorted(found))
+    _print(rows, output, "property", None, name="properties")
 
 
 @click.command()
@@ -367,6 +343,8 @@ def _print(
     """
     if columns is None and output == "table":
         columns = people
-    count = print_rows(rows, output, name=name or f"{noun}s", columns=columns, limit=limit)
+    count = rows_output.print_rows(
+        rows, output, name=name or f"{noun}s", columns=columns, limit=limit
+    )
     more = f" of {rows.num_rows}" if count < rows.num_rows else ""
     click.echo(f"{counted(count, noun)}{more}", err=True)

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
 
+from strandline.cli.late_module import LateModule
 from strandline.cli.output import counted
-from strandline.cli.rows_output import checked_columns, print_rows
 from strandline.cli.table_command import TableSource, columns_option, limit_option, table_command
-from strandline.table_api.metadata_rows import PINS_SCHEMA
 from timeline.errors import InputError
+
+if TYPE_CHECKING:
+    from strandline.cli import rows_output
+    from strandline.table_api import metadata_rows
+else:
+    metadata_rows = LateModule("strandline.table_api.metadata_rows")
+    rows_output = LateModule("strandline.cli.rows_output")
 
 
 @click.command()
@@ -31,13 +38,15 @@ def pins(
     lease's reader needs until it ends, expires or is revoked; a reader whose lease was revoked may
     miss files. With --revoke the leases that are left are shown.
     """
-    checked_columns(columns or (), PINS_SCHEMA.names)  # before anything is revoked
+    rows_output.checked_columns(
+        columns or (), metadata_rows.PINS_SCHEMA.names
+    )  # before anything is revoked
     found = source.open()
     missing = [each for each in revoke if not found.revoke(each)]
     if missing:
         raise InputError(f"{source.path} has no lease {', '.join(missing)}")
     rows = found.pins()
-    print_rows(rows, output, name="pins", columns=columns, limit=limit)
+    rows_output.print_rows(rows, output, name="pins", columns=columns, limit=limit)
     left = rows.num_rows
     leases = counted(len(revoke), "lease")
     click.echo(f"{leases} revoked, {left} left" if revoke else counted(left, "lease"), err=True)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from strandline.cli.late_module import LateModule
 from strandline.cli.output import counted
-from strandline.cli.rows_output import print_row, print_rows
 from strandline.cli.table_command import (
     TableSource,
     as_of_option,
@@ -18,10 +18,14 @@ from strandline.cli.table_command import (
     table_command,
     until_option,
 )
-from strandline.records.meta_fields import META_FIELDS
 
 if TYPE_CHECKING:
+    from strandline.cli import rows_output
     from strandline.read.scan import Scan
+    from strandline.records import meta_fields
+else:
+    meta_fields = LateModule("strandline.records.meta_fields")
+    rows_output = LateModule("strandline.cli.rows_output")
 
 _read_optimized_option: Final = click.option(
     "--read-optimized", is_flag=True, help="Base files alone, without the changes in their logs."
@@ -110,11 +114,11 @@ def count(
     if output == "table":
         click.echo(found)
     else:
-        print_row({"rows": found}, output)
+        rows_output.print_row({"rows": found}, output)
 
 
 def _print(scan: Scan, output: str, columns: Sequence[str] | None) -> None:
     if output == "table" and columns is None:
-        own = [name for name in scan.schema.names if name not in META_FIELDS]
+        own = [name for name in scan.schema.names if name not in meta_fields.META_FIELDS]
         scan = scan.narrowed(own)
-    click.echo(counted(print_rows(scan, output), "row"), err=True)
+    click.echo(counted(rows_output.print_rows(scan, output), "row"), err=True)

@@ -17,6 +17,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from errno import EBADF
 from typing import IO, Any, Final
 
 import pyarrow as pa
@@ -60,6 +61,8 @@ def print_rows(
     Raises:
         InputError: There is no such column; the message names the nearest.
     """
+    if sys.stdout is None:
+        raise OSError(EBADF, "stdout is closed")
     reader = rows.to_reader() if hasattr(rows, "to_reader") else rows
     schema = _selected(reader.schema, columns)
     printed = _Counted(_limited(reader, limit), schema)

@@ -29,17 +29,22 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 import click
 from click.shell_completion import CompletionItem
 
+from strandline.cli.late_module import LateModule
 from strandline.cli.output import FORMATS
 from strandline.cli.tables_file import named_tables, tables_file
 from strandline.settings.setting import nearest
-from strandline.table_api.discovery import tables_below
 from timeline.errors import ConfigError, StrandlineError, TableNotFoundError
-from timeline.storage.open import open_storage
-from timeline.storage.table_id import absolute
 
 if TYPE_CHECKING:
+    from strandline.table_api import discovery
     from strandline.table_api.table import Table
     from strandline.write.client import WriteClient
+    from timeline.storage import open as opening
+    from timeline.storage import table_id
+else:
+    discovery = LateModule("strandline.table_api.discovery")
+    opening = LateModule("timeline.storage.open")
+    table_id = LateModule("timeline.storage.table_id")
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -106,21 +111,23 @@ class TableSource:
     def _near(self) -> str:
         """Return which tables are below the path, or that it isn't there, and what is near."""
         with suppress(StrandlineError):
-            storage = open_storage(self.path, self.storage_options)
-            found = (path for path, problem in tables_below(storage, 1) if problem is None)
+            storage = opening.open_storage(self.path, self.storage_options)
+            found = (
+                path for path, problem in discovery.tables_below(storage, 1) if problem is None
+            )
             below = list(islice(found, _SHOWN))
             if below:
                 return f"tables below it: {', '.join(below)}"
-        parent, _, name = absolute(self.path).rstrip("/").rpartition("/")
+        parent, _, name = table_id.absolute(self.path).rstrip("/").rpartition("/")
         if not parent.strip("/") or parent.endswith(":/"):  # a bucket has no folder above it
             return ""
         with suppress(StrandlineError):
-            beside = open_storage(parent, self.storage_options).list("")
+            beside = opening.open_storage(parent, self.storage_options).list("")
             names = [each.name for each in beside if each.is_dir]
             if name not in names:
                 near = nearest(name, names)
                 more = f"; the nearest is {near!r}" if near else ""
-                return f"there is no folder {absolute(self.path)}{more}"
+                return f"there is no folder {table_id.absolute(self.path)}{more}"
         return ""
 
 

@@ -14,18 +14,23 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from strandline.cli.late_module import LateModule
 from strandline.cli.output import as_json
-from strandline.client import RestClient
 from strandline.server.http.authorization import read_token_file
 from strandline.server.http.connection_registry import in_a_line
 from strandline.server.log_format import escaped
 from strandline.settings.setting import shortened
 from timeline.clock import Clock, SystemClock
 from timeline.errors import BadAnswerError, ServiceError
+
+if TYPE_CHECKING:
+    from strandline import client as v2
+else:
+    v2 = LateModule("strandline.client")
 
 STATUS: Final = "status"
 TABLES: Final = "tables"
@@ -385,7 +390,7 @@ def top(
     hangs are named first, with the calls under way and the clients that wait.
     """
     token = read_token_file(token_file)[0] if token_file else None
-    client = RestClient(url.rstrip("/"), token, ca_file=ca)
+    client = v2.RestClient(url.rstrip("/"), token, ca_file=ca)
     try:
         for shown, trouble in watched(client.get, SystemClock(), threading.Event().wait, interval):
             _print(url, shown, trouble, output)

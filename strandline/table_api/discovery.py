@@ -30,7 +30,7 @@ def tables_below(storage: Storage, depth: int = DEPTH) -> Iterator[tuple[str, St
         depth: Levels of folders that are searched, 0 or more; a folder beside tables counts.
 
     Raises:
-        StorageError: The base path can't be read.
+        StorageError: The base path can't be read, or can't any more after a folder that couldn't.
 
     Cost: a stat for each folder, and a list for each that is no table.
     """
@@ -38,7 +38,10 @@ def tables_below(storage: Storage, depth: int = DEPTH) -> Iterator[tuple[str, St
         yield "", None
     elif depth > 0:
         for name in _folders(storage, ""):
-            yield from _tables_in(storage, name, depth - 1)
+            for path, problem in _tables_in(storage, name, depth - 1):
+                yield path, problem
+                if problem is not None:  # of this folder alone, or of the storage
+                    storage.check_base()
 
 
 def _tables_in(

@@ -20,7 +20,7 @@ import pyarrow as pa
 from fsview.model.file_group import FileSlice
 from strandline.read.state.reader_lease import Lease
 from strandline.records.schema.columns import COUNT, FLAG, TEXT, TEXTS, schema_of
-from strandline.table_api.history import Entry
+from strandline.table_api.history import CommitSummary, Entry
 from timeline.clock import parse_instant_time
 from timeline.instant import Instant
 from timeline.metadata.instant_metadata import CleanMetadata, RollbackMetadata
@@ -68,6 +68,15 @@ STATS_SCHEMA: Final = schema_of(
     smallest=COUNT,
     median=COUNT,
     largest=COUNT,
+)
+COMMIT_SCHEMA: Final = schema_of(
+    partition=TEXT,
+    files_written=COUNT,
+    bytes_written=COUNT,
+    rows_inserted=COUNT,
+    rows_updated=COUNT,
+    rows_deleted=COUNT,
+    replaced_file_ids=TEXTS,
 )
 PINS_SCHEMA: Final = schema_of(
     id=TEXT,
@@ -200,6 +209,31 @@ def _stats(partition: str | None, slices: Sequence[FileSlice]) -> dict[str, Any]
         "log_bytes": sum(logs),
         **dict(zip(("smallest", "median", "largest"), sizes, strict=True)),
     }
+
+
+def commit_rows(found: CommitSummary) -> pa.Table:
+    """Return one row a partition that a commit wrote to or replaced, by path."""
+    rows = []
+    for path in sorted({*found.partitions, *found.replaced_file_ids}):
+        counts = found.partitions.get(path)
+        row = {name: getattr(counts, name, 0) for name in COMMIT_SCHEMA.names[1:-1]}
+        replaced = list(found.replaced_file_ids.get(path, ()))
+        rows.append({"partition": path, **row, "replaced_file_ids": replaced})
+    return pa.Table.from_pylist(rows, COMMIT_SCHEMA)
+
+
+def column_rows(schema: pa.Schema) -> pa.Table:
+    """Return one row a column of a table: its name, its Arrow type, whether it may be null."""
+    names = pa.array(schema.names, pa.string())
+    kinds = pa.array([str(field.type) for field in schema], pa.string())
+    nullable = pa.array([field.nullable for field in schema], pa.bool_())
+    return pa.table({"column": names, "type": kinds, "nullable": nullable})
+
+
+def property_rows(properties: Mapping[str, str], names: Sequence[str]) -> pa.Table:
+    """Return one row a property, in the order of ``names``."""
+    text = pa.schema([("name", pa.string()), ("value", pa.string())])
+    return pa.table([list(names), [properties[name] for name in names]], text)
 
 
 def pin_rows(leases: Iterable[Lease]) -> pa.Table:

@@ -12,10 +12,11 @@ import pytest
 
 from fsview.record.rows import PARTITION
 from fsview.store.sql.upkeep import forget
-from tests.conformance.shared_place import NewPlace
+from tests.conformance.shared_place import NewPlace, SharedPlace
 from tests.conformance.sharing_server import Server
 from tests.fsview.store.stored_views import PARTITIONS, small
 from tests.kit.storage.memory_storage import MemoryStorage
+from tests.kit.tables.small_table import SmallTable
 from timeline.errors import BlobLostError, StoreError
 
 
@@ -28,26 +29,14 @@ class LostRecordSuite:
             one.check()
             place.save()
             table.write(("a", "new"))
-            one.check()
-            other.check()
-            place.fall_back()
-            for server in (one, other, one):
-                table.write(("d", "more"))
-                server.check()
-            other.check()
+            _check_after_falling_back(table, place, one, other)
 
     def test_the_table_is_gone_from_the_database(self, new_place: NewPlace) -> None:
         table, place = small(MemoryStorage()), new_place()
         place.open().close()
         place.save()
         with Server.opened(table, place) as one, Server.opened(table, place) as other:
-            one.check()
-            other.check()
-            place.fall_back()
-            for server in (one, other, one):
-                table.write(("d", "more"))
-                server.check()
-            other.check()
+            _check_after_falling_back(table, place, one, other)
 
     def test_a_row_that_is_lost_is_noticed(self, new_place: NewPlace) -> None:
         table, place = small(MemoryStorage()), new_place()
@@ -141,3 +130,16 @@ class LostRecordSuite:
             one.check()
             other.check()
             assert other.metrics.get("adopted_instants") > 0
+
+
+def _check_after_falling_back(
+    table: SmallTable, place: SharedPlace, one: Server, other: Server
+) -> None:
+    """Have the database fall back under two servers, and check what both answer as writes go on."""
+    one.check()
+    other.check()
+    place.fall_back()
+    for server in (one, other, one):
+        table.write(("d", "more"))
+        server.check()
+    other.check()

@@ -7,32 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import Enum
 from typing import Final
 
 import pyarrow as pa
 
 from strandline.records.schema.columns import COUNT, FLAG, TEXT, TEXTS, schema_of
+from strandline.table_services.doctor.severity import Severity
 
 _SWEPT: Final = "--fix --apply deletes it"
-
-
-class Severity(str, Enum):
-    """How bad a finding is; members are in ascending order."""
-
-    INFO = "info"
-    """Nothing to do."""
-    WARNING = "warning"
-    """Readers get right rows; it costs space or time, or will do harm later."""
-    ERROR = "error"
-    """Readers or writers fail, or rows are wrong or missing."""
-
-    @property
-    def rank(self) -> int:
-        """0 for info, 1 for warning, 2 for error."""
-        return [*Severity].index(self)
-
-
 INFO, WARNING, ERROR = Severity
 
 

@@ -328,47 +328,71 @@ def _folders(meta: TableMetaClient) -> dict[str, tuple[FileInfo, ...]]:
 
 
 def _history(meta: TableMetaClient, active: Timeline) -> History:
-    named: dict[str, dict[str, int]] = defaultdict(dict)
-    saved: dict[str, set[str]] = defaultdict(set)
-    planned: dict[str, set[str]] = defaultdict(set)
-    told: set[str] = set()
-    undone: list[InstantInfo] = []
     damaged: dict[Instant, str] = {}
-    retained: list[str] = []
-    plans = (i for i in active.pending() if i.action in _PLANNED or i.action == REPLACE_COMMIT)
-    for plan in _each_read(plans, meta.read_plan, damaged):
-        for partition, path in _inputs(plan):
-            planned[partition].add(path.rpartition("/")[2])
-    done = [i for i in active.completed() if i.action in _WITH_CONTENT]
+    planned = _planned(meta, active, damaged)
+    done = [instant for instant in active.completed() if instant.action in _WITH_CONTENT]
     damaged |= {instant: "its file is empty" for instant in done if instant.size_bytes == 0}
     full = (instant for instant in done if instant.size_bytes != 0)
+    said = _Said()
     for metadata in _each_read(full, meta.read_files, damaged):
+        said.add(metadata)
+    unknown = "" in said.retained or any(instant.action == CLEAN for instant in damaged)
+    in_logs = (_instant_of_log(name) for sizes in said.named.values() for name in sizes)
+    return History(
+        said.named,
+        _frozen(said.saved),
+        planned,
+        frozenset(said.previous.union(filter(None, in_logs))),
+        *_times_of(said.undone, meta.config),
+        damaged,
+        None if unknown else max(said.retained, default=""),
+    )
+
+
+def _planned(
+    meta: TableMetaClient, active: Timeline, damaged: dict[Instant, str]
+) -> Mapping[str, frozenset[str]]:
+    """Return partition → names of the files that pending plans will read; see ``_each_read``."""
+    plans = (i for i in active.pending() if i.action in _PLANNED or i.action == REPLACE_COMMIT)
+    found: dict[str, set[str]] = defaultdict(set)
+    for plan in _each_read(plans, meta.read_plan, damaged):
+        for partition, path in _inputs(plan):
+            found[partition].add(path.rpartition("/")[2])
+    return _frozen(found)
+
+
+def _frozen(found: Mapping[str, set[str]]) -> Mapping[str, frozenset[str]]:
+    return {partition: frozenset(names) for partition, names in found.items()}
+
+
+class _Said:
+    """What completed instants say, added one by one, so that only one is held as a whole."""
+
+    def __init__(self) -> None:
+        self.named: dict[str, dict[str, int]] = defaultdict(dict)
+        self.saved: dict[str, set[str]] = defaultdict(set)
+        self.previous: set[str] = set()
+        self.undone: list[InstantInfo] = []
+        self.retained: list[str] = []
+
+    def add(self, metadata: InstantMetadata | CommitFiles) -> None:
         if isinstance(metadata, CommitFiles):
-            told |= metadata.previous
-            for partition, written in metadata.files.items():
-                sizes = named[partition]
-                for name, size, _ in written:
-                    sizes[name] = max(size, sizes.get(name, 0))
+            self._add_commit(metadata)
         elif isinstance(metadata, SavepointMetadata):
             for partition, each in metadata.partition_metadata.items():
-                saved[partition].update(
-                    path.rpartition("/")[2] for path in each.savepoint_data_file
-                )
+                names = (path.rpartition("/")[2] for path in each.savepoint_data_file)
+                self.saved[partition].update(names)
         elif isinstance(metadata, CleanMetadata):
-            retained.append(metadata.earliest_commit_to_retain)
+            self.retained.append(metadata.earliest_commit_to_retain)
         else:
-            undone += _undone_by(metadata)
-    unknown = "" in retained or any(instant.action == CLEAN for instant in damaged)
-    told |= {time for sizes in named.values() for time in map(_instant_of_log, sizes) if time}
-    return History(
-        named,
-        {partition: frozenset(names) for partition, names in saved.items()},
-        {partition: frozenset(names) for partition, names in planned.items()},
-        frozenset(told),
-        *_times_of(undone, meta.config),
-        damaged,
-        None if unknown else max(retained, default=""),
-    )
+            self.undone += _undone_by(metadata)
+
+    def _add_commit(self, commit: CommitFiles) -> None:
+        self.previous |= commit.previous
+        for partition, written in commit.files.items():
+            sizes = self.named[partition]
+            for name, size, _ in written:
+                sizes[name] = max(size, sizes.get(name, 0))
 
 
 def _each_read(

@@ -1,9 +1,9 @@
 """Converts rows of any library with an Arrow C stream to an Arrow table.
 
 pandas, Polars, DuckDB and pyarrow export their rows by ``__arrow_c_stream__``, the Arrow PyCapsule
-interface. Polars exports strings and binaries as Arrow's *view* types, which neither Parquet nor
-Avro has; they are converted to plain types. So are times in nanoseconds or seconds, pandas' usual
-ones, to microseconds, where each is exact.
+interface. Polars exports strings and binaries as Arrow's *view* types, and arrays as fixed-size
+lists, which neither Parquet nor Avro has; they are converted to plain types. So are times in
+nanoseconds or seconds, pandas' usual ones, to microseconds, where each is exact.
 
 An Arrow array of n lists has n + 1 offsets, but Spark omits them for empty lists, maps and strings;
 this module adds them. If lists are empty or null in all rows of a batch, Spark sends the arrays of
@@ -19,6 +19,7 @@ from typing import Final
 import pyarrow as pa
 
 from strandline.records.row_selection import MAX_SIZE, bounded_chunks
+from strandline.records.schema.cast import cast_column
 from strandline.records.schema.columns import MAX_LEVELS, with_inner
 from timeline.errors import InputError
 
@@ -74,7 +75,7 @@ def read_arrow_stream(data: object, *, large: bool = True) -> pa.Table:
     Cost: a pyarrow table isn't copied, except columns of views and of times in other units.
     """
     if isinstance(data, pa.Table):
-        return _with_plain_types(in_micros(data), large=large)
+        return in_micros(_with_plain_types(data, large=large))
     if type_name(data).startswith("pandas.") and hasattr(data, "columns"):
         # The frame's own stream contains the index as a column.
         try:
@@ -84,14 +85,14 @@ def read_arrow_stream(data: object, *, large: bool = True) -> pa.Table:
                 f"rows of {type_name(data)} can't be converted: {'; '.join(map(str, exc.args))}",
                 hint="give each column values of one type",
             ) from exc
-        return _with_plain_types(in_micros(rows), large=large)
+        return in_micros(_with_plain_types(rows, large=large))
     try:
         reader = pa.RecordBatchReader.from_stream(data)
     except pa.ArrowInvalid as exc:
         raise InputError(
             f"rows are of type {type_name(data)}, which has no columns: {exc}"
         ) from exc
-    return _with_plain_types(in_micros(reader.read_all()), large=large)
+    return in_micros(_with_plain_types(reader.read_all(), large=large))
 
 
 def in_micros(rows: pa.Table) -> pa.Table:
@@ -123,11 +124,7 @@ def _exact(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     try:
         return column.cast(kind)
     except pa.ArrowInvalid:
-        # Null lists and structs may hide any values, which count for casts, but not for equality.
-        cast = column.cast(kind, safe=False)
-        if cast.cast(column.type, safe=False).equals(column):
-            return cast
-        raise
+        return cast_column(column, kind)  # without the values that null lists and structs hide
 
 
 def _inexact(column: pa.ChunkedArray, name: str, kind: pa.DataType) -> InputError:
@@ -169,7 +166,7 @@ def type_name(value: object) -> str:
 
 
 def _with_plain_types(rows: pa.Table, *, large: bool, max_size: int = MAX_SIZE) -> pa.Table:
-    """Return the rows with views converted to plain types, and large types unless ``large``.
+    """Return the rows with views and fixed-size lists as plain types; large too, unless ``large``.
 
     Chunks of text that exceed ``max_size`` bytes are sliced before they are cast.
     """
@@ -185,13 +182,15 @@ def _with_plain_types(rows: pa.Table, *, large: bool, max_size: int = MAX_SIZE) 
 def _converted(
     schema: pa.Schema, types: Mapping[pa.DataType, pa.DataType], *, large_lists: bool
 ) -> pa.Schema:
-    """Return a schema with some types replaced, nested ones too, and large lists as lists."""
+    """Return a schema with some types replaced, nested ones too, and other lists as plain ones."""
 
     def convert(kind: pa.DataType, levels: int) -> pa.DataType:
         if kind in types:
             return types[kind]
         if not levels or pa.types.is_map(kind):  # deeper types are refused by ``check_nesting``
             return kind
+        if pa.types.is_fixed_size_list(kind):
+            kind = pa.large_list(kind.value_field)
         made = with_inner(kind, lambda each: each.with_type(convert(each.type, levels - 1)))
         is_short = pa.types.is_large_list(made) and not large_lists
         return pa.list_(made.value_field) if is_short else made

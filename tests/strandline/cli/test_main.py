@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 
@@ -45,6 +46,21 @@ def test_the_list_has_the_first_line_of_each_commands_help(name):
         texts = {CliRunner().invoke(main, [name, *below, o]).stdout for o in ("-h", "--help")}
         assert len(texts) == 1
         assert texts.pop().startswith("Usage: ")
+
+
+def test_help_of_a_command_of_tables_imports_neither_arrow_nor_storage():
+    """Arrow alone takes twice as long as the help."""
+    names = sorted(COMMANDS.keys() - {"fleet", "serve"})
+    code = (
+        "import sys; from strandline.__main__ import main\n"
+        f"for name in {names}:\n"
+        "    try: main([name, '--help'])\n"
+        "    except SystemExit as done: assert done.code == 0, name\n"
+        "print(sorted({'pyarrow', 'numpy', 'fsspec', 'timeline.storage.open'} & {*sys.modules}))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.count("Usage: ") == len(names)
+    assert done.stdout.splitlines()[-1] == "[]"
 
 
 OPTIONS = ("--as-of", "--since", "--until", "--filter", "--columns", "--limit", "--service")
@@ -123,6 +139,13 @@ def test_output_that_cannot_be_written_is_an_error_in_one_line(tmp_path):
     with open("/dev/full", "w") as full:
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
     assert (done.returncode, done.stderr) == (1, "Error: can't write: No space left on device\n")
+    with open("/dev/full", "w") as full:
+        helped = [*command[:4], "--help"]
+        done = subprocess.run(helped, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (1, "Error: can't write: No space left on device\n")
+    closed = f"{shlex.join(command)} >&-"
+    done = subprocess.run(["sh", "-c", closed], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (1, "Error: can't write: stdout is closed\n")
     read, write = os.pipe()
     os.close(read)  # a reader that has left
     done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True)

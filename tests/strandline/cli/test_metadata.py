@@ -361,9 +361,40 @@ def test_a_folder_that_can_not_be_read_does_not_hide_tables(written, tmp_path, m
         return plain(self, path, *more)
 
     monkeypatch.setattr(LocalStorage, method, refusing)
-    found = {Path(each["path"]).name: each["problem"] for each in rows_of(tmp_path)}
-    assert list(found) == ["a", "b", "c"]
-    assert found == {"a": None, "b": "b: Permission denied", "c": None}
+    done = run("tables", tmp_path, "--output", "jsonl")
+    rows = map(json.loads, done.stdout.splitlines())
+    found = [(Path(each["path"]).name, each["problem"]) for each in rows]
+    assert found == [("a", None), ("b", "b: Permission denied"), ("c", None)]
+    assert (done.exit_code, done.stderr) == (1, "3 tables\nError: b: Permission denied\n")
+
+
+@pytest.mark.parametrize("form", ["json", "table"])
+def test_a_storage_that_fails_on_the_way_ends_the_search_of_tables(
+    written, tmp_path, monkeypatch, form
+):
+    for name in ("a", "b", "c"):
+        shutil.copytree(written / ".hoodie", tmp_path / name / ".hoodie")
+    plain, asked = (LocalStorage.stat, LocalStorage.check_base), []
+
+    def failing(self: LocalStorage, path: str) -> object:
+        asked.append(path)
+        check(self)
+        return plain[0](self, path)
+
+    def check(self: LocalStorage) -> None:
+        if any(each.startswith("b") for each in asked):
+            raise StorageUnavailableError("the endpoint is gone")
+        plain[1](self)
+
+    monkeypatch.setattr(LocalStorage, "stat", failing)
+    monkeypatch.setattr(LocalStorage, "check_base", check)
+    done = run("tables", tmp_path, "--output", form)
+    assert (done.exit_code, done.stderr) == (1, "2 tables\nError: the endpoint is gone\n")
+    assert str(tmp_path / "a") in done.stdout
+    assert str(tmp_path / "c") not in done.stdout
+    if form == "json":
+        assert [each["name"] for each in json.loads(done.stdout)["tables"]] == ["t", None]
+    assert not any(path.startswith("c") for path in asked)
 
 
 @pytest.mark.property

@@ -7,8 +7,9 @@ from collections import Counter
 import pytest
 
 from strandline.table_services.doctor.examination import examine
-from strandline.table_services.doctor.finding import FAULTS, Severity, findings_table
+from strandline.table_services.doctor.finding import FAULTS, findings_table
 from strandline.table_services.doctor.picture import DAY_MS
+from strandline.table_services.doctor.severity import Severity
 from tests.kit.concurrency.manual_clock import ManualClock
 from tests.kit.tables import golden
 from tests.strandline.table_services.doctor.planted import PLANTS, Recorded, newest_ms, recorded

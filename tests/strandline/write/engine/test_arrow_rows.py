@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from pathlib import Path
 
@@ -180,6 +181,7 @@ def test_times_in_other_units_are_stored_in_microseconds(tmp_path: Path) -> None
             "utc": nanos.cast(pa.timestamp("ns", "UTC")),
             "day": pa.array([0, 1, None, -1], pa.timestamp("s")),
             "list": pa.array([[each] for each in nanos], pa.list_(pa.timestamp("ns"))),
+            "pair": pa.array([[each] for each in nanos], pa.list_(pa.timestamp("ns"), 1)),
             "seat": pa.StructArray.from_arrays([nanos], ["at"]),
         }
     )
@@ -192,6 +194,7 @@ def test_times_in_other_units_are_stored_in_microseconds(tmp_path: Path) -> None
         assert stored[name].cast(rows.schema.field(name).type) == rows[name]
     assert stored["seat"].combine_chunks().field("at").cast(pa.timestamp("ns")) == nanos
     assert stored["list"].to_pylist() == [[each] for each in stored["local"].to_pylist()]
+    assert stored["pair"] == stored["list"]
 
 
 HIDDEN = pa.array([1, 2000], pa.timestamp("ns"))
@@ -203,14 +206,24 @@ FIRST_NULL = pa.array([True, False])
     [
         pa.ListArray.from_arrays(pa.array([0, 1, 2], pa.int32()), HIDDEN, mask=FIRST_NULL),
         pa.StructArray.from_arrays([HIDDEN], ["at"], mask=FIRST_NULL),
+        pa.FixedSizeListArray.from_arrays(HIDDEN, 1, mask=FIRST_NULL),
         pa.array([None, [("k", HIDDEN[1])]], pa.map_(pa.string(), HIDDEN.type)),
     ],
-    ids=["list", "struct", "map"],
+    ids=["list", "struct", "fixed-size list", "map"],
 )
 def test_only_times_that_are_no_part_of_a_null_count(column: pa.Array) -> None:
     (stored,) = read_arrow_stream(pa.table({"c": column})).columns
     assert "[us]" in str(stored.type)
     assert stored.cast(column.type).to_pylist() == column.to_pylist()
+
+
+def test_a_nan_beside_a_time_in_a_null_struct_is_no_obstacle() -> None:
+    floats = pa.array([1.0, math.nan])
+    column = pa.StructArray.from_arrays([HIDDEN, floats], ["at", "x"], mask=FIRST_NULL)
+    (stored,) = read_arrow_stream(pa.table({"c": column})).columns
+    (of_null, other) = stored.to_pylist()
+    assert of_null is None
+    assert (other["at"].microsecond, math.isnan(other["x"])) == (2, True)
 
 
 def test_an_inexact_time_of_an_unknown_zone_is_shown_in_utc() -> None:
