@@ -130,6 +130,7 @@ class Supervisor:
             # Also after an interrupt of this wait, while the thread is still starting a child.
             self.stop()
             raise
+        logger.info("the timeline service serves %s on %s", ", ".join(self.roots), self.url)
 
     @property
     def is_running(self) -> bool:

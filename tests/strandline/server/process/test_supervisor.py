@@ -232,15 +232,16 @@ def test_the_limit_counts_restarts_within_a_moving_window() -> None:
     ]
 
 
-def test_the_log_is_one_line_a_restart(lake: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with TimelineService([str(lake)]) as service, caplog.at_level(logging.INFO, "strandline"):
+def test_the_log_is_one_line_a_start(lake: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "strandline"), TimelineService([str(lake)]) as service:
         pid = kill(service)
         wait_for_end(pid)
         # Returns once the replacement counts as serving: until then ``stop`` would kill it.
         service.add_root(str(lake / "two"))
         url, after = service.url, status_of(service)
     # The replacement may answer before it is logged. ``stop`` joins the thread that logs.
-    (line,) = [record.getMessage() for record in caplog.records]
+    started, line = [record.getMessage() for record in caplog.records]
+    assert started.startswith(f"the timeline service serves {lake} on http://")
     assert line == (
         f"the timeline service's process {pid} ended with -9; process {after['pid']}"
         f" replaces it on {url} (restart 1)"
