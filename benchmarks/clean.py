@@ -133,7 +133,9 @@ class OurCleans:
         """Return a clean put on the timeline, and the number of its files."""
         timeline = self._meta.active_timeline()
         cleaner = Cleaner(self._meta, self.view, self._times, SETTINGS)
-        (part,) = cleaner.planner.parts(timeline)
+        bounds = cleaner.planner.bounds(timeline, due=True)
+        assert bounds is not None
+        (part,) = cleaner.planner.due(timeline, bounds)
         now = self._times.next(timeline.last_time)
         planned = part.requested(now, Before.of(timeline, None))
         execution = CleanExecution(self._meta, self._times, lambda files, done: ())

@@ -27,8 +27,7 @@ from fsview.table_view import TableView
 from strandline import LocalEngine, WriteClient
 from strandline.records.key.text import key_hashes
 from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
-from strandline.write.index.base import LocationRequest
-from strandline.write.index.search import SearchIndex
+from strandline.write.index.search import LocationRequest, SearchIndex
 from strandline.write.tasks.columns import KEY_HASH
 from strandline.write.tasks.placement import StoredFile
 from timeline.storage.open import open_storage
@@ -85,7 +84,7 @@ def search(base: Path, index: SearchIndex, files: tuple[StoredFile, ...], rows: 
     """Search keys once."""
     engine, storage = LocalEngine(), open_storage(str(base))
     tally = engine.tally()
-    request = LocationRequest(engine, engine.adopt(rows), {}, files, storage, tally)
+    request = LocationRequest(engine, engine.adopt(rows), files, storage, tally)
     read_before, started = _bytes_read(), time.perf_counter()
     found = engine.collect(index.locations(request))
     seconds, read = time.perf_counter() - started, _bytes_read() - read_before

@@ -16,8 +16,7 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
-from fsview.load.metadata_table import read
-from fsview.load.metadata_table_state import FILES, FOLDER, newest_slice
+from fsview.load.metadata_table import FILES, FOLDER, newest_slice, read
 from fsview.load.source_choice import uncertainty
 from fsview.sync.metadata_reader import snapshot_of
 from tests.kit.formats.hfile import hfile

@@ -21,19 +21,22 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
-from rich.console import Console
+try:
+    from rich.console import Console
 
-from benchmarks.object_store.delay import ServerFailedError
-from demo import local_run
-from demo.feed import DAYS, FeedError
-from demo.object_store import files as store_files
-from demo.object_store import run as store_run
-from demo.object_store import terminal as store_terminal
-from demo.object_store.record import TASKS
-from demo.record import COPY_ON_WRITE, TABLE_TYPES, ServiceKill
-from demo.report import files, terminal
-from demo.run import JobFailedError
-from demo.spark import NoJavaError
+    from benchmarks.object_store.delay import ServerFailedError
+    from demo import local_run
+    from demo.feed import DAYS, FeedError
+    from demo.object_store import files as store_files
+    from demo.object_store import run as store_run
+    from demo.object_store import terminal as store_terminal
+    from demo.object_store.record import TASKS
+    from demo.record import COPY_ON_WRITE, TABLE_TYPES, ServiceKill
+    from demo.report import files, terminal
+    from demo.run import JobFailedError
+    from demo.spark import NoJavaError
+except ImportError as missing:
+    sys.exit(f"the demo needs {missing.name}, which tox -e demo installs: {missing}")
 
 FEWEST_DAYS: Final = 3
 LOCAL: Final = "local"

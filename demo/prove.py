@@ -52,7 +52,8 @@ def through_duckdb(base_path: Path) -> pa.Table:
 def through_hudi_rs(base_path: Path) -> pa.Table:
     """Read the table with hudi-rs."""
     table = HudiTableBuilder.from_base_uri(base_path.as_uri()).build()
-    return pa.Table.from_batches(table.read())
+    batches = table.read()
+    return pa.Table.from_batches(batches, None if batches else table.get_schema())
 
 
 READERS: Final[Mapping[str, Callable[[Path], pa.Table]]] = {

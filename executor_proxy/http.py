@@ -34,7 +34,7 @@ from executor_proxy.exchange import (
 from executor_proxy.requests_session import RequestsSessions
 from executor_proxy.worker_state import this_worker
 from fsview.wire.param import FALLBACKS_HEADER, REQUEST_ID_HEADER, WAIT_HEADER
-from fsview.wire.route import JSON
+from fsview.wire.routes import JSON
 from timeline import tracing
 from timeline.errors import (
     BadAnswerError,

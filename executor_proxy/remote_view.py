@@ -25,8 +25,7 @@ from fsview.model.file_system_view import FileSystemView, LookupQuery
 from fsview.wire.json_form import PathForms
 from fsview.wire.lookup_form import LOOKUP_PATH, MOST_LOOKUPS, read_answers, write_queries
 from fsview.wire.param import BASE_PATH, LAST_INSTANT, TIMELINE_HASH
-from fsview.wire.route import JSON, Route
-from fsview.wire.routes import BY_NAME, FIXED_BY_TIMELINE
+from fsview.wire.routes import BY_NAME, FIXED_BY_TIMELINE, JSON, Route
 from timeline.encoding.json_text import dumps
 from timeline.errors import RemoteFailureError, ViewBehindError
 from timeline.timeline import Timeline

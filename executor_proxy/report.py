@@ -63,14 +63,10 @@ class LookupReport:
     lookups: list[Lookup] = field(default_factory=list)
     fallbacks: list[Fallback] = field(default_factory=list)
     _merged: Counter[tuple[str, str]] = field(default_factory=Counter, repr=False)
-    _watched: list[StorageCalls] = field(default_factory=list, repr=False)
 
     def storage_calls(self) -> dict[tuple[str, str], int]:
         """Return the number of storage calls by local views, by (kind, cause)."""
-        total = Counter(self._merged)
-        for calls in self._watched:
-            total.update(calls.snapshot())
-        return dict(total)
+        return dict(self._merged)
 
     @contextmanager
     def counting(self, calls: StorageCalls) -> Iterator[None]:
@@ -102,10 +98,6 @@ class LookupReport:
         worker = this_worker()
         worker.log_fallback((type(error), answered, urls), reason)
         worker.fallbacks.add(urls, cause)
-
-    def watch(self, calls: StorageCalls) -> None:
-        """Include the calls of a local view's storage."""
-        self._watched.append(calls)
 
     @contextmanager
     def timed(self, route: str, source: str) -> Iterator[list[str]]:

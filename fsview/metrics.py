@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from itertools import accumulate
 from typing import Final, NamedTuple
@@ -42,7 +42,7 @@ class ExportedCounters:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._labels: dict[str, str] = {_NO_TABLE: _NO_TABLE}
-        self._counts: dict[str, Counter[CounterKey]] = {}
+        self._counts: defaultdict[str, Counter[CounterKey]] = defaultdict(Counter)
 
     def label(self, table: str) -> str:
         """Return the table's name, or ``OTHER_TABLES`` for a further one."""
@@ -67,11 +67,7 @@ class ExportedCounters:
     def add(self, table: str, key: CounterKey, amount: int) -> None:
         """Add to a counter."""
         with self._lock:
-            label = self._label(table)
-            counts = self._counts.get(label)
-            if counts is None:
-                counts = self._counts[label] = Counter()
-            counts[key] += amount
+            self._counts[self._label(table)][key] += amount
 
     def add_of_anybody(self, table: str, key: CounterKey, amount: int) -> None:
         """Add to a counter of a table that a client named, whether or not it exists.
@@ -80,7 +76,7 @@ class ExportedCounters:
         """
         known = self.label_of_anybody(table)
         with self._lock:
-            self._counts.setdefault(known, Counter())[key] += amount
+            self._counts[known][key] += amount
 
     def counts(self) -> dict[str, dict[CounterKey, int]]:
         """Return all counters by label of the table; ``""``: of none."""
@@ -100,7 +96,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._tables: dict[str, Counter[CounterKey]] = {}
+        self._tables: defaultdict[str, Counter[CounterKey]] = defaultdict(Counter)
         self._sums: Counter[CounterKey] = Counter()
         self.exported = ExportedCounters()
 
@@ -109,10 +105,7 @@ class Metrics:
         table = labels.pop(TABLE, _NO_TABLE)
         key = name, tuple(sorted(labels.items()))
         with self._lock:
-            counts = self._tables.get(table)
-            if counts is None:
-                counts = self._tables[table] = Counter()
-            counts[key] += amount
+            self._tables[table][key] += amount
             self._sums[key] += amount
         self.exported.add(table, key, amount)
 
@@ -136,7 +129,7 @@ class Metrics:
         with self._lock:
             # Empty if another thread has moved them.
             counts = self._tables.pop(table, Counter())
-            self._tables.setdefault(_NO_TABLE, Counter()).update(counts)
+            self._tables[_NO_TABLE].update(counts)
 
     def get(self, name: str, **labels: str) -> int:
         """Return the sum of the counters of a name that have at least these labels."""

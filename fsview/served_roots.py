@@ -12,10 +12,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from fsview.load.listing import PATH_CHARACTERS
 from timeline.errors import InputError, RootNotAllowedError, StorageUnavailableError
 from timeline.storage.local_path import resolve
 from timeline.storage.table_id import TableId, is_relative
+from timeline.table.partition_metadata import PATH_CHARACTERS
 
 
 @dataclass(frozen=True)

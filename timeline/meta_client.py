@@ -394,12 +394,8 @@ class TableMetaClient:
     ) -> T:
         """Decode a file's content, unless it was refused before and hasn't changed since.
 
-        Args:
-            instant: The instant.
-            what: What is decoded of its file.
-            decode: Called with the content, and with the file's path as ``source``.
-            check: Called with what ``decode`` returned, the instant and that path.
-            needed: Whether an empty file is damaged.
+        ``check`` is called with what ``decode`` returned, the instant and the file's path;
+        ``needed``: an empty file is damaged.
         """
         refused, path = self._refused, self.path_of(instant)
         if refused is not None:

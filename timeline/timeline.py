@@ -394,13 +394,7 @@ def _hash_input(instants: Iterable[Instant]) -> bytes:
 def _extended(
     count: int, digest: hashlib._Hash, instants: tuple[Instant, ...]
 ) -> tuple[int, hashlib._Hash]:
-    """Extend a hashed prefix to all but the last instants, if it is worth it.
-
-    Args:
-        count: The number of instants in the prefix.
-        digest: Its hash state.
-        instants: All instants of the timeline.
-    """
+    """Extend a hashed prefix of ``count`` instants to all but the last, if it is worth it."""
     if len(instants) - count < 2 * _CHANGING:
         return count, digest
     end = len(instants) - _CHANGING

@@ -21,7 +21,7 @@ from typing import Final
 from benchmarks.results.ratios import Ratio, detail_table, table
 from benchmarks.write import fresh, goals
 from benchmarks.write.data import Step, few_row_steps, flight_steps, generated_steps
-from benchmarks.write.logs import log_figures
+from benchmarks.write.logs import log_figures, memory_figures
 from benchmarks.write.race import Contestant, Race, Samples
 from benchmarks.write.request_figures import request_figures
 
@@ -65,6 +65,8 @@ FRESH: Final = "fresh"
 REQUESTS: Final = "requests"
 TASKS: Final = "tasks"
 LOGS: Final = "logs"
+MEMORY: Final = "memory"
+"""Of compactions; a part of ``LOGS``."""
 NAMES: Final = (*PARTS, FRESH, REQUESTS, TASKS, LOGS)
 
 
@@ -100,6 +102,9 @@ class Bench:
             return
         if name == FRESH:
             self._add_fresh()
+            return
+        if name == MEMORY:
+            self._add(memory_figures(self.folder, self.args.scale))
             return
         if name == LOGS:
             args = self.args
@@ -183,7 +188,7 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--only",
         action="append",
-        choices=NAMES,
+        choices=(*NAMES, MEMORY),
         help="this part; repeatable",
     )
     add("--rounds", type=int, default=3, help="rounds of each part (default 3)")

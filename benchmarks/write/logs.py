@@ -451,7 +451,8 @@ def _make_logs(table: Path, least: int, *, shuffled: bool) -> int:
 def memory_figures(folder: Path, scale: float) -> Iterator[Ratio]:
     """Yield the memory of a task that compacts logs of a tenth of the budget, and of ten times.
 
-    The budget counts the bytes of the logs, and those of their decoded records again.
+    The budget counts the bytes of the logs, and those of their decoded records again: so much may
+    the whole task take beyond what the process has before, with the row group that it writes.
     """
     found = []
     large_times = _TIMES_BUDGET * scale
@@ -469,5 +470,6 @@ def memory_figures(folder: Path, scale: float) -> Iterator[Ratio]:
     other = f"that of {small:,.0f} MiB"
     most = 2 * BUDGET_BYTES / 2**20
     for (large, peak), order in zip(larger, ("", ", shuffled keys"), strict=True):
-        what = f"logs: memory of a task that compacts {large:,.0f} MiB of logs{order}"
+        times = f"{large * 2**20 / BUDGET_BYTES:.1f} times the budget{order}"
+        what = f"logs: memory of a task that compacts {large:,.0f} MiB of logs, {times}"
         yield Ratio(what, [peak], "MiB", other, [little], Bound(value=most))

@@ -16,6 +16,7 @@ import argparse
 import sys
 import tempfile
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Final
 
@@ -26,6 +27,7 @@ from demo.fleet.run import FEWEST_ROUNDS, run
 
 PAGE: Final = "report/fleet.html"
 GROUPS_PAGE: Final = "report/fleet-groups.html"
+PACKAGES: Final = ("kazoo", "matplotlib", "pandas", "psycopg", "pyspark")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -35,6 +37,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=14, help="of the job (default 14)")
     parser.add_argument("--report", type=Path, help=f"default {PAGE}, or {GROUPS_PAGE}")
     given = parser.parse_args(arguments)
+    try:
+        # Before anything is started, as they are needed minutes later.
+        for package in PACKAGES:
+            import_module(package)
+    except ImportError as missing:
+        parser.error(f"{package} can't be imported, but tox -e fleet-demo installs it: {missing}")
     if given.rounds < FEWEST_ROUNDS:
         parser.error(f"--rounds is {given.rounds}; allowed: {FEWEST_ROUNDS} or more")
     report = given.report or Path(GROUPS_PAGE if given.groups else PAGE)

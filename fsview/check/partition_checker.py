@@ -34,7 +34,6 @@ from typing import Final, Literal
 from fsview.files.partition import PartitionVersion
 from fsview.files.row import UNKNOWN_SIZE
 from fsview.load.duplicate_files import Written
-from fsview.load.listing import is_partition, list_partition
 from fsview.model.file_group import BaseFile
 from fsview.model.file_name import data_files, parse_data_file
 from fsview.snapshot.delta import NO_CHANGE, delta_of
@@ -46,6 +45,7 @@ from timeline.errors import InstantNotFoundError
 from timeline.instant import CLEAN, DELTA_COMMIT, LOG_COMPACTION, RESTORE, ROLLBACK
 from timeline.meta_client import TableMetaClient
 from timeline.storage.base import FileInfo
+from timeline.table.partition_metadata import is_partition, list_partition
 from timeline.timeline import Timeline
 
 Pause = Callable[[], None]

@@ -264,11 +264,7 @@ def _pack_plain_row(
 ) -> bytes | None:
     """Return the patterned row of a base file; ``None`` if a number is too large for its field.
 
-    Args:
-        row: Task, stage, attempt, instant, extension.
-        size: Bytes.
-        mtime_ms: Milliseconds since the epoch.
-        flags: All but the extension's.
+    ``flags`` are all but the extension's.
     """
     task, stage, attempt, instant, extension = row
     try:

@@ -44,7 +44,8 @@ def read_table(client: TableMetaClient, snapshot: Snapshot) -> FilesOfCommits | 
 
     Args:
         client: The table.
-        snapshot: Without a ``source_choice.hindrance``, of a table of which nothing was archived.
+        snapshot: Without ``source_choice.uncertainty`` and unnamed logs; of its table nothing was
+            archived.
 
     Raises:
         InstantNotFoundError: An instant vanished since the snapshot's timeline was listed.

@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from functools import partial
 
 from fsview.files.partition import PartitionVersion
-from fsview.load.listing import may_be_path
 from fsview.load.snapshot_filler import GoOn, Leading, SnapshotFiller, always
 from fsview.single_flight import SharedLoads
 from fsview.snapshot.snapshot import Snapshot
 from fsview.sync.follower import ATTEMPTS, TimelineFollower
 from timeline.errors import ViewBehindError
-from timeline.table.partition_metadata import read_partition_metadata
+from timeline.table.partition_metadata import may_be_path, read_partition_metadata
 from timeline.tracing import TABLE, Span, child
 
 

@@ -15,14 +15,13 @@ from functools import partial
 
 from fsview.files.partition import PartitionVersion
 from fsview.load.duplicate_files import RememberedNames, unwritten
-from fsview.load.listing import folders_below, is_partition, list_partition
 from fsview.load.source_choice import LISTING, Loaded, SourceChoice
 from fsview.single_flight import Shared
 from fsview.snapshot.delta import delta_of, with_ghosts
 from fsview.snapshot.found_files import Arrived, Found
 from fsview.snapshot.snapshot import LoadedFiles, Snapshot
 from fsview.snapshot.timeline_change import Step
-from fsview.state.partitions import MOST_MISSING
+from fsview.state.missing_partitions import MOST_MISSING
 from fsview.sync.follower import ATTEMPTS, TimelineFollower
 from fsview.sync.metadata_reader import removals_under_way
 from timeline.errors import (
@@ -34,6 +33,7 @@ from timeline.errors import (
 from timeline.instant import RESTORE, Instant
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import InstantMetadata, RestorePlan
+from timeline.table.partition_metadata import folders_below, is_partition, list_partition
 from timeline.table.property_name import MERGE_ON_READ
 from timeline.timeline import Timeline
 
@@ -121,8 +121,7 @@ class SnapshotFiller:
     def _read_all(self, ahead: int) -> bool:
         """Fill in the whole table from metadata if that pays; return whether all is known now.
 
-        Args:
-            ahead: How many directories would have to be listed next.
+        Otherwise ``ahead`` directories would have to be listed next.
         """
         follower, choice = self._follower, self._choice
         if self._state.record.must_list or not choice.may_read(follower.newest(), ahead):

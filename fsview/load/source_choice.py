@@ -1,7 +1,7 @@
 """``SourceChoice``: whether to list partitions or to read the whole table from metadata.
 
 There are two sources of metadata: the table's commits (``fsview.load.commit_files``) and its own
-metadata table (``fsview.load.metadata_table``, ``fsview.load.metadata_table_state``).
+metadata table (``fsview.load.metadata_table``).
 
 **Soundness.** A listing shows every file; metadata names the files that completed instants wrote
 and cleaned. These are the same unless the table has files that no completed instant names. So it is
@@ -16,7 +16,7 @@ Commits aren't read if instants were archived, as all must be read; nor if logs 
 of the instant that wrote them (merge-on-read before version 8, or upgraded from there), as several
 instants write to one log and no instant names those of a failed write. The metadata table has both
 logs and archived instants, but not where both apply. It must also be in step
-(``fsview.load.metadata_table_state``).
+(``fsview.load.metadata_table``).
 
 As in following a table, files are assumed to be added and deleted only by instants.
 
@@ -44,7 +44,7 @@ from typing import Final
 from fsview.files.partition import PartitionVersion
 from fsview.load import metadata_table
 from fsview.load.commit_files import count_to_read, is_archived, read_table, sizes_to_read
-from fsview.load.metadata_table_state import (
+from fsview.load.metadata_table import (
     AHEAD,
     LISTS,
     NotInStepError,
@@ -79,7 +79,7 @@ ARCHIVED: Final = "archived"
 DAMAGED: Final = "damaged"
 LARGE: Final = "large"
 VANISHED: Final = "vanished"
-"""Why a metadata table wasn't used, in addition to ``fsview.load.metadata_table_state``: instants
+"""Why a metadata table wasn't used, in addition to ``fsview.load.metadata_table``: instants
 were archived, and logs don't have their writer's time; a file can't be understood; it is too large;
 a file was deleted meanwhile."""
 
@@ -308,13 +308,6 @@ def _least_costs(snapshot: Snapshot) -> dict[str, float]:
     if has_metadata_table(snapshot):
         costs[METADATA_TABLE] = table_cost(USUAL_FILES, 0)
     return costs
-
-
-def hindrance(snapshot: Snapshot) -> str | None:
-    """Return why commits don't name all files, as far as a timeline shows it."""
-    if snapshot.has_unnamed_logs:
-        return "logs don't have their writer's time"
-    return uncertainty(snapshot)
 
 
 def uncertainty(snapshot: Snapshot) -> str | None:

@@ -17,12 +17,10 @@ from typing import Final
 
 from fsview.model.file_group import BaseFile, LogFile
 from timeline.storage.base import FileInfo
+from timeline.table.partition_metadata import FILE_NAME
 
 DATA_EXTENSIONS: Final = (".parquet", ".log", ".hfile", ".orc", ".lance")
 """Last extensions of data files in a listing; any name that contains ``.log`` is one, too."""
-
-PARTITION_METADATA: Final = ".hoodie_partition_metadata"
-"""Start of the name of the file that makes a directory a partition."""
 
 MAX_NAME: Final = 1024
 """Longest name parsed, in characters: storage has no longer ones, but damaged metadata may."""
@@ -105,7 +103,7 @@ def parse_base_file(
         extensions: Base file extensions of the table, with their dots.
     """
     # As in Hudi, the extension may stand anywhere in the name.
-    if name.startswith(PARTITION_METADATA) or not any(ext in name for ext in extensions):
+    if name.startswith(FILE_NAME) or not any(ext in name for ext in extensions):
         return None
     parts = parse_base_name(name)
     if parts is None:

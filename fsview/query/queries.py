@@ -445,12 +445,8 @@ def _merged(
 ) -> FileSlice | None:
     """Return the newest slice as of a time, joined with the one before if a compaction pends on it.
 
-    Args:
-        s: The snapshot.
-        group: The group.
-        max_instant: The last instant at which the slice may begin.
-        writer: Instant of the writer that asks: it sees uncommitted logs, and the base file of its
-            own compaction.
+    The slice may begin at ``max_instant`` at the latest. A ``writer`` that asks sees uncommitted
+    logs, and the base file of its own compaction.
     """
     newest = next((f for f in _slices(s, group) if f.base_instant <= max_instant), None)
     if newest is None:

@@ -17,11 +17,7 @@ from fsview.files.group import PLAIN_FLAGS, is_plain
 from fsview.files.partition import Groups, PartitionVersion
 from fsview.files.row import BASE_BYTES, TEXT, UNKNOWN_SIZE, id_end, time_text, unpack_id
 from fsview.model.file_group import FileSlice
-from fsview.query.queries import (
-    all_file_groups,
-    all_file_slices,
-    latest_file_slices_before_or_on,
-)
+from fsview.query.queries import all_file_groups, all_file_slices, latest_file_slices_before_or_on
 from fsview.snapshot.snapshot import Snapshot
 
 NEWEST: Final = "9" * 17

@@ -128,11 +128,7 @@ class OwnRecord(Record):
             self.save(Saving(newest, (), self.unfinished))
 
     def _write(self, saving: Saving, lack: Lack | None) -> None:
-        """Write the rows that are lacking; see ``save``.
-
-        Raises:
-            StoreError: The record is as before, and nothing was moved.
-        """
+        """Write the rows that are lacking, or nothing; see ``save``."""
         touched: Collection[str] | None = None if lack is EVERYTHING else lack.touched
         news = None if lack is EVERYTHING else lack.news
         snapshot = saving.snapshot
@@ -294,15 +290,7 @@ class OwnRecord(Record):
         anew: bool,
         versions: Iterable[PartitionVersion],
     ) -> list[StoredChunk]:
-        """Move new chunks and change rows.
-
-        Args:
-            blobs: Of the new chunks.
-            rows: Makes the rows.
-            news: As of ``save``.
-            anew: Whether these replace all rows.
-            versions: What the rows name.
-        """
+        """Move new chunks and change rows, which name ``versions``; ``anew``: all rows."""
         return self._store.commit(blobs, rows)
 
     def _partitions(self) -> list[str]:

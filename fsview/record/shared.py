@@ -20,13 +20,7 @@ from fsview.files.partition import Chunk, PartitionVersion
 from fsview.record.base import Record, Recorded, Saving
 from fsview.record.journal import Adopted, Told, adopted, journal_entry_of
 from fsview.record.own import OwnRecord, move
-from fsview.record.rows import (
-    PARTITION,
-    RecordSum,
-    maps_of,
-    read_head,
-    text_of,
-)
+from fsview.record.rows import PARTITION, RecordSum, maps_of, read_head, text_of
 from fsview.record.status import EVERYTHING, JournalEntry, Lack
 from fsview.snapshot.history import History
 from fsview.snapshot.snapshot import Snapshot
@@ -70,11 +64,7 @@ class SharedRecord(OwnRecord):
         self._unshown: dict[str, PartitionVersion] = {}
 
     def _write(self, saving: Saving, lack: Lack | None) -> None:
-        """See ``OwnRecord``.
-
-        Raises:
-            StoreBehindError: Others have committed since; nothing has changed.
-        """
+        """See ``OwnRecord``."""
         self._check_read()
         try:
             super()._write(saving, lack)
@@ -97,7 +87,7 @@ class SharedRecord(OwnRecord):
         self.status = self.status.reading()
         damage: RecordLostError | None = None
         try:
-            head, rows = self._shared.state()
+            head, rows = self._shared.table.state()
         except RecordLostError as exc:
             damage, head, rows = exc, self._shared.head(), {}
         self._recorded = None

@@ -192,7 +192,7 @@ def dated(delta: Delta, mtime_ms: int) -> Delta:
     """Return a delta with a modification time in each of its files.
 
     The names of the logs of a version 6 rollback don't contain its instant. Once a restore has
-    deleted the rollback, only their time identifies them (``fsview.snapshot.uncommitted_files``).
+    deleted the rollback, only their time identifies them (``fsview.snapshot.history``).
     """
     partitions = {
         partition: replace(change, added=_dated(change.added, mtime_ms))

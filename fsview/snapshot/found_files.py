@@ -18,11 +18,10 @@ from typing import Final
 
 from fsview.files.partition import PartitionVersion
 from fsview.snapshot.delta import with_ghosts
-from fsview.snapshot.history import History
+from fsview.snapshot.history import History, without_uncommitted
 from fsview.snapshot.next_snapshot import version_after
 from fsview.snapshot.snapshot import Snapshot
 from fsview.snapshot.timeline_change import Step, key_of, known_after
-from fsview.snapshot.uncommitted_files import without_uncommitted
 
 FILES_UNCLEAR: Final = "files-unclear"
 INSTANT_VANISHED: Final = "instant-vanished"

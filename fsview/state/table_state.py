@@ -17,14 +17,13 @@ from fsview.files.partition import PartitionVersion
 from fsview.record.base import Record, Recorded, Saving
 from fsview.snapshot.found_files import Arrived, Found, arrived, with_unfinished
 from fsview.snapshot.history import History
-from fsview.snapshot.history_link import Branch, Link
+from fsview.snapshot.history_link import Branch, Link, filled_bytes, known_bytes
 from fsview.snapshot.next_history import publication
 from fsview.snapshot.next_snapshot import still_taken_away
-from fsview.snapshot.retained_bytes import filled_bytes, known_bytes
 from fsview.snapshot.snapshot import LoadedFiles, Snapshot
 from fsview.snapshot.timeline_change import Reload, TimelineChange, key_of
 from fsview.state.current_history import CurrentHistory, Use
-from fsview.state.partitions import LoadedMarks, MissingPartitions
+from fsview.state.missing_partitions import MissingPartitions
 from fsview.store.budget import Share
 from timeline.completion import CompletionTimes
 from timeline.errors import StoreBehindError, StoreError
@@ -544,3 +543,36 @@ class TableState:
             newest = self.history.newest.files.versions.get(found.partition)
             self.current.count_filled(snapshot, filled_bytes(found, newest))
         snapshot.files.versions[found.partition] = found
+
+
+class LoadedMarks:
+    """The partitions of a table that count as loaded: some queries cover only those, as Hudi's do.
+
+    ``_lock`` guards them, and no other lock is taken within it.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._partitions: set[str] = set()
+
+    def mark(self, partitions: Collection[str]) -> None:
+        """Count partitions as loaded."""
+        # Nearly always they do already, and a hot request takes no lock then.
+        if not self._partitions.issuperset(partitions):
+            with self._lock:
+                self._partitions.update(partitions)
+
+    def unmark(self, partitions: Collection[str]) -> None:
+        """Count partitions as not loaded."""
+        with self._lock:
+            self._partitions.difference_update(partitions)
+
+    def clear(self) -> None:
+        """Count no partition as loaded; the files that are held stay."""
+        with self._lock:
+            self._partitions.clear()
+
+    def in_order(self) -> list[str]:
+        """Return the partitions, sorted."""
+        with self._lock:
+            return sorted(self._partitions)

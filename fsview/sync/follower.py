@@ -152,52 +152,46 @@ class TimelineFollower:
 
     def _counted_sync(self, cause: str) -> Snapshot:
         began_s = self._clock.monotonic()
+        newest: Snapshot | None = None
+        failed = 0
         try:
-            newest = self._sync()
+            while newest is None:
+                try:
+                    # However many servers write, the last attempts stay in memory. They are needed
+                    # as a load that adopts meanwhile makes an attempt fail, too.
+                    newest = self._sync_once(alone=failed >= ATTEMPTS - 1)
+                except (InstantNotFoundError, StoreBehindError):
+                    # Rolled back or archived between the listing and the read, or overtaken by
+                    # another server: try again.
+                    failed += 1
+                    if failed == 2 * ATTEMPTS - 1:
+                        raise
         except StrandlineError as error:
-            if self.state.held is not None or isinstance(error, CorruptMetadataError):
-                self.count("sync_failures", code=error.code)
-            else:
-                # There may be no table: a client may name any path, and each has its counters.
-                key = "sync_failures", (("code", error.code),)
-                self._metrics.exported.add_of_anybody(self._label, key, 1)
+            self._count_failure(error)
             raise
         finally:
             took_s = self._clock.monotonic() - began_s
             if 0 < self._slow_s <= took_s:
                 logger.warning("%s: a sync for %s took %.1f s", self.state.table_id, cause, took_s)
+        self.state.caught_up()
+        # The time before the listing, which may lack what happened since.
+        self._synced_s = began_s
+        self.count("syncs")
+        self.count("sync_us", int(took_s * 1_000_000))
         self.count("sync_causes", cause=cause)
         self._synced(self.state.table_id, newest)
         return newest
 
-    def _sync(self) -> Snapshot:
-        started = self._clock.monotonic()
-        newest: Snapshot | None = None
-        failed = 0
-        while newest is None:
-            try:
-                # However many servers write, the last attempts stay in memory. They are needed as a
-                # load that adopts meanwhile makes an attempt fail, too.
-                newest = self._sync_once(alone=failed >= ATTEMPTS - 1)
-            except (InstantNotFoundError, StoreBehindError):
-                # Rolled back or archived between the listing and the read, or overtaken by
-                # another server: try again.
-                failed += 1
-                if failed == 2 * ATTEMPTS - 1:
-                    raise
-        self.state.caught_up()
-        # The time before the listing, which may lack what happened since.
-        self._synced_s = started
-        self.count("syncs")
-        self.count("sync_us", int((self._clock.monotonic() - started) * 1_000_000))
-        return newest
+    def _count_failure(self, error: StrandlineError) -> None:
+        if self.state.held is not None or isinstance(error, CorruptMetadataError):
+            self.count("sync_failures", code=error.code)
+        else:
+            # There may be no table: a client may name any path, and each has its counters.
+            key = "sync_failures", (("code", error.code),)
+            self._metrics.exported.add_of_anybody(self._label, key, 1)
 
     def _sync_once(self, *, alone: bool) -> Snapshot:
-        """Return the snapshot of a timeline that was listed after this began.
-
-        Raises:
-            StoreBehindError: Another server has recorded something else meanwhile.
-        """
+        """Return the snapshot of a timeline that was listed after this began."""
         # Read again for each attempt, as other threads may come to distrust the state.
         history, cause = self.state.followed, self.state.record.status.distrusted
         if history is not None:
@@ -246,11 +240,7 @@ class TimelineFollower:
             self.adopt()
 
     def _follow(self, history: History, *, alone: bool) -> Snapshot:
-        """Bring the history up to the timeline as it is now.
-
-        Args:
-            history: The history.
-            alone: Whether to continue in memory, without other servers that share the store.
+        """Bring the history up to the timeline as it is now; ``alone``: in memory.
 
         Raises:
             StoreBehindError: Another server has recorded something else than the timeline listed
@@ -280,11 +270,7 @@ class TimelineFollower:
             return self._read_on(history, active, alone=alone)
 
     def _adopted(self, active: Timeline) -> Snapshot:
-        """Return the newest snapshot after an adoption, if its timeline is the one listed.
-
-        Raises:
-            StoreBehindError: It isn't.
-        """
+        """Return the newest snapshot after an adoption; refuse another timeline than was listed."""
         newest = self.state.history.newest
         if self.state.record.status.is_behind or newest.active != active:
             raise StoreBehindError(f"{self.state.table_id}: others have recorded another timeline")
@@ -311,11 +297,7 @@ class TimelineFollower:
     def _resume(self, *, alone: bool) -> Snapshot | None:
         """Continue from the snapshot that an earlier process recorded, or else start over.
 
-        Returns:
-            The newest snapshot; ``None`` if that is the recorded one, which is to be followed.
-
-        Raises:
-            StoreError: The store was closed; or as ``_start``.
+        ``None``: the newest snapshot is the recorded one, which is to be followed.
         """
         cause = "behind" if self.state.record.status.is_behind else "start"
         try:
@@ -347,12 +329,7 @@ class TimelineFollower:
         return None
 
     def _read_on(self, history: History, active: Timeline, *, alone: bool) -> Snapshot:
-        """Bring the history up to a timeline by reading its new instants.
-
-        Args:
-            history: The history.
-            active: The active timeline as it was listed.
-            alone: As of ``TableState.publish``.
+        """Bring the history up to the timeline that was listed by reading its new instants.
 
         Raises:
             StoreBehindError: Another server has recorded another timeline meanwhile.

@@ -20,13 +20,13 @@ from functools import cached_property
 
 from fsview.model.file_group import CompactionOperation, LogFile
 from fsview.snapshot.delta import Delta, planned_removals
-from fsview.snapshot.plans import (
+from fsview.snapshot.snapshot import GroupKey, Snapshot, with_replaced
+from fsview.snapshot.timeline_change import (
     CLUSTER,
     add_operations,
     clustered_groups,
     plan_operations,
 )
-from fsview.snapshot.snapshot import GroupKey, Snapshot, with_replaced
 from timeline.archive.archived_timeline import ArchivedTimeline
 from timeline.errors import InstantNotFoundError
 from timeline.instant import (

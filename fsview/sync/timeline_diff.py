@@ -17,15 +17,16 @@ from dataclasses import dataclass
 from typing import Final
 
 from fsview.snapshot.delta import Delta, ReadMetadata, dated, delta_of
-from fsview.snapshot.plans import add_operations, plan_operations
 from fsview.snapshot.snapshot import Snapshot
 from fsview.snapshot.timeline_change import (
     WITHOUT_FILES,
     Difference,
     Reload,
     TimelineChange,
+    add_operations,
     compare,
     key_of,
+    plan_operations,
     steps,
 )
 from fsview.sync.metadata_reader import (

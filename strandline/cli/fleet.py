@@ -54,7 +54,7 @@ from strandline.fleet.planning.simulation import (
     simulate_racks,
 )
 from strandline.fleet.planning.simulation import as_text as simulation_as_text
-from strandline.fleet.records import MOVES, FleetRead, read_fleet, read_moved
+from strandline.fleet.records import MOVES, FleetRead, read_fleet
 from strandline.fleet.seats import Fleet
 from strandline.fleet.state.base import StateStore
 from strandline.fleet.state.url import StateUrl, open_state
@@ -263,8 +263,8 @@ def moves_command(url: str, undo: int | None, as_json: bool) -> None:
     with _refusals(), closing(_opened(url)) as state:
         if undo is not None:
             undo_move(state, undo, now_ms=SystemClock().now_ms())
-        found, (ended, _) = read_fleet(state), read_moved(state)
-    rows = [move_overview(found.fleet, each) for each in (*found.fleet.moves, *ended[::-1])]
+        found = read_fleet(state)
+    rows = [move_overview(found.fleet, each) for each in (*found.fleet.moves, *found.ended[::-1])]
     unreadable = [why for key, why in found.unreadable.items() if key.startswith(f"{MOVES}/")]
     if as_json:
         click.echo(json.dumps({"moves": rows, "unreadable": unreadable}))

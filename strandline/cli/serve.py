@@ -19,7 +19,6 @@ from typing import Any, Final
 
 import click
 
-from fsview.load.listing import PATH_CHARACTERS
 from fsview.store.spill.malloc_trim import share_heap
 from fsview.store.stores import StoreOptions
 from strandline.server.http.authorization import (
@@ -73,6 +72,7 @@ from strandline.settings.view_store import store_options
 from timeline.errors import ConfigError, FleetError, StoreError, StrandlineError
 from timeline.storage.open import require_driver
 from timeline.storage.table_id import TableId
+from timeline.table.partition_metadata import PATH_CHARACTERS
 
 logger = logging.getLogger(__name__)
 
@@ -106,8 +106,14 @@ def serve(child: bool, **given: Any) -> None:
         run_child(os.fdopen(os.dup(0), "rb"), own_stdout(), os.environ)
         return
     share_heap()
+    with HangUp() as hang_up:
+        _serve(_given(given), hang_up)
+
+
+def _serve(given: Mapping[str, str | tuple[str, ...]], hang_up: HangUp) -> None:
+    """Check all settings, make the parts, and serve."""
     try:
-        settings = ServeSettings.read(_given(given), os.environ)
+        settings = ServeSettings.read(given, os.environ)
         parts_options = _parts_options(settings)
         options = ServerOptions.of(settings.values, settings.own.host, settings.own.port)
         server_context(options.tls_certificate, options.tls_key)
@@ -135,7 +141,7 @@ def serve(child: bool, **given: Any) -> None:
     except (FleetError, StoreError) as exc:
         raise click.ClickException(_in_a_line(exc)) from exc
     parts.log = log.status
-    _run(_given(given), settings, parts, options, log, fleet, export)
+    _run(given, hang_up, settings, parts, options, log, fleet, export)
 
 
 def _allow_files(parts: Parts, options: ServerOptions) -> None:
@@ -158,6 +164,7 @@ def load_ahead() -> None:
 
 def _run(
     given: Mapping[str, str | tuple[str, ...]],
+    hang_up: HangUp,
     settings: ServeSettings,
     parts: Parts,
     options: ServerOptions,
@@ -184,14 +191,13 @@ def _run(
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
-    hang_up = HangUp()
-    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as it is under nohup
-        signal.signal(signal.SIGHUP, hang_up.heard)
     if fleet is not None:
         # Before the port is bound: after a refused connection clients try the next server, and it
         # may take a while until an earlier process with this address counts as dead.
         _join(fleet, parts)
     try:
+        # Before the server reads it: one that takes its place meanwhile is used by the next reload.
+        certificate = certificate_of(settings)
         server = ServiceServer(parts, options)
     except ConfigError as exc:
         _close(fleet)
@@ -201,7 +207,7 @@ def _run(
 
     def announce() -> None:
         # Before the line that reports it: a program that has read it may send the signal.
-        hang_up.leads_to(Reload(given, settings, parts, server, log, fleet).start)
+        hang_up.leads_to(Reload(given, settings, parts, server, log, fleet, certificate).start)
         what = ", ".join(settings.many(ROOTS)) or "as a router"
         text = f"serving {what} on {server.url} to {parts.admission}"
         if server.metrics_port is not None:
@@ -221,11 +227,23 @@ def _run(
 
 
 class HangUp:
-    """SIGHUP: one that comes while the service begins to listen has it reload afterwards."""
+    """SIGHUP: one that comes before the service listens has it reload as soon as it does.
+
+    A context manager, which heeds the signal within its block; under nohup it stays ignored.
+    """
 
     def __init__(self) -> None:
         self._reload: Callable[[], None] | None = None
         self._is_due = False
+        self._before = signal.getsignal(signal.SIGHUP) or signal.SIG_DFL
+
+    def __enter__(self) -> HangUp:
+        if self._before != signal.SIG_IGN:
+            signal.signal(signal.SIGHUP, self.heard)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        signal.signal(signal.SIGHUP, self._before)
 
     def heard(self, *_: object) -> None:
         """Reload, or note that it is due; a signal handler."""
@@ -252,6 +270,7 @@ class Reload:
         server: Its server.
         log: Gets a line for each reload, whatever the level is.
         fleet: The fleet; all its servers must have the same roots, and share a token.
+        certificate: Content of the certificate's files, as old as the server's or older.
     """
 
     def __init__(
@@ -262,12 +281,13 @@ class Reload:
         server: ServiceServer,
         log: LogWriter,
         fleet: FleetPart | None,
+        certificate: tuple[bytes, ...],
     ) -> None:
         self._given, self._settings = given, settings
         self._parts, self._server, self._log = parts, server, log
         self._fleet = fleet
         self._lock = threading.Lock()
-        self._certificate = _certificate_of(settings)
+        self._certificate = certificate
         self._limited = settings
 
     def start(self) -> None:
@@ -312,7 +332,7 @@ class Reload:
             yield "the second token has changed" if is_first_the_same else "the token has changed"
 
     def _tls(self, fresh: ServeSettings) -> Iterator[str]:
-        certificate = _certificate_of(fresh)
+        certificate = certificate_of(fresh)
         if certificate == self._certificate:
             return
         paths = fresh.get(TLS_CERTIFICATE), fresh.get(TLS_KEY)
@@ -385,7 +405,7 @@ _LIMITS: Final[tuple[Setting[Any], ...]] = (
 """The settings of what one client may use, which a reload reads again."""
 
 
-def _certificate_of(settings: ServeSettings) -> tuple[bytes, ...]:
+def certificate_of(settings: ServeSettings) -> tuple[bytes, ...]:
     """Return the content of the certificate's files; none without TLS, or if they can't be read."""
     paths = settings.get(TLS_CERTIFICATE), settings.get(TLS_KEY)
     try:

@@ -21,6 +21,7 @@ import click
 from strandline.cli.late_module import LateModule
 from strandline.cli.output import as_json
 from strandline.server.http.authorization import read_token_file
+from strandline.server.http.connection_registry import in_a_line
 from strandline.server.log_format import escaped
 from strandline.settings.setting import shortened
 from timeline.clock import Clock, SystemClock
@@ -129,7 +130,12 @@ def figures(before: Reading, now: Reading) -> dict[str, Any]:
     return {
         "seconds": round(passed_s, 3),
         "servers": [
-            {name: each[name] for name in ("server", "error", "ready", "reasons", "uptime_s")}
+            {
+                **{
+                    name: each[name] for name in ("server", "error", "ready", "reasons", "uptime_s")
+                },
+                "hanging": each["hanging"] or [],
+            }
             for each in servers
         ],
         "lookups_per_s": sum(ways.values()) / passed_s,
@@ -220,7 +226,8 @@ def as_lines(url: str, shown: Mapping[str, Any], trouble: str = "") -> Iterator[
         yield f"no answer: {trouble}"
     for each in servers:
         name = f"{each['server']}: " if each["server"] else ""
-        for reason in filter(None, (each["error"], *(each["reasons"] or ()))):
+        troubles = (each["error"], *(each["reasons"] or ()), *map(in_a_line, each["hanging"]))
+        for reason in filter(None, troubles):
             yield escaped(f"{name}{shortened(reason, _REASON_CHARACTERS)}")
     memory, ready_share = shown["memory"], shown["ready_share"]
     many = len(shown["tables"])
@@ -379,7 +386,8 @@ def top(
     """Show what a running service does: requests, latencies, refusals, memory, tables.
 
     URL is the address of a service, such as http://127.0.0.1:26754; in a fleet the figures are of
-    all its servers. Rates and latencies are of the time between two readings.
+    all its servers. Rates and latencies are of the time between two readings. Tables whose storage
+    hangs are named first, with the calls under way and the clients that wait.
     """
     token = read_token_file(token_file)[0] if token_file else None
     client = v2.RestClient(url.rstrip("/"), token, ca_file=ca)

@@ -263,12 +263,9 @@ def _is_ours(
         theirs = meta.read(found)
     except Exception as failure:
         raise _unknown(meta, found, error) from failure
-    return isinstance(theirs, CommitMetadata) and _paths(theirs) == _paths(metadata)
-
-
-def _paths(metadata: CommitMetadata) -> set[str | None]:
-    stats = metadata.partition_to_write_stats.values()
-    return {stat.path for each in stats for stat in each}
+    return isinstance(theirs, CommitMetadata) and (
+        {stat.path for stat in theirs.stats} == {stat.path for stat in metadata.stats}
+    )
 
 
 def _unknown(

@@ -314,8 +314,7 @@ def operation_of(instant: Instant, metadata: InstantMetadata | None) -> Concurre
             for partition, stats in metadata.partition_to_write_stats.items()
             for stat in stats
         }
-        for partition, file_ids in metadata.partition_to_replace_file_ids.items():
-            groups |= {(partition, file_id) for file_id in file_ids}
+        groups |= metadata.replaced_groups
         schema = avro_without_meta_fields(metadata.extra_metadata.get("schema", ""))
         return ConcurrentOperation(instant, metadata.operation_type, frozenset(groups), schema)
     if isinstance(metadata, CompactionPlan):
@@ -353,6 +352,8 @@ def conflicts_with(
         if planned_too_early(ours.instant, other):
             continue
         both = {strategy.unit_of(group) for group in other.groups} & units.keys()
+        # One overwrites partitions that the other overwrites or has searched.
+        overlap = (ours.overwritten & other.concerned) | (other.overwritten & ours.concerned)
         if both:
             found.append(
                 Conflict(
@@ -363,18 +364,13 @@ def conflicts_with(
                     resolved=_is_resolved(ours.instant, other, table_version, seen),
                 )
             )
-        elif other.instant.is_completed and (overlap := _overlap(ours, other)):
+        elif other.instant.is_completed and overlap:
             at = other.instant
             paths = tuple(sorted(overlap.paths))
             found.append(
                 Conflict(at.requested_time, at.action, other.operation, (), partitions=paths)
             )
     return tuple(found)
-
-
-def _overlap(ours: ConcurrentOperation, other: ConcurrentOperation) -> Partitions:
-    """Return the partitions that one overwrites, and the other overwrites or has searched."""
-    return (ours.overwritten & other.concerned) | (other.overwritten & ours.concerned)
 
 
 def planned_too_early(ours: Instant, other: ConcurrentOperation) -> bool:

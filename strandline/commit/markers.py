@@ -2,7 +2,7 @@
 
 The commit deletes files that have a marker but weren't reported (by repeated task attempts), and
 the rollback of a failed write deletes all marked files. Markers are empty files or lines of files
-(``strandline.server.marker.announced``). ``WriteMarkers`` creates those of one write before its
+(``strandline.server.marker.file``). ``WriteMarkers`` creates those of one write before its
 tasks create the data files:
 
 ==================  ============================================================================
@@ -45,9 +45,16 @@ from executor_proxy.report import Fallback
 from executor_proxy.view_location import ViewLocation
 from strandline.commit.conflict import REPEAT
 from strandline.commit.slice_logs import take_back
-from strandline.server.marker.announced import announced, markers_in
 from strandline.server.marker.conflict import ConflictCheck, ConflictOptions
-from strandline.server.marker.file import PREFIX, TEMP_FOLDER, TYPE, TYPE_FILE, directory_path
+from strandline.server.marker.file import (
+    PREFIX,
+    TEMP_FOLDER,
+    TYPE,
+    TYPE_FILE,
+    announced,
+    directory_path,
+    markers_in,
+)
 from strandline.server.marker.name import is_own_file, is_slice_log
 from timeline.clock import Clock
 from timeline.errors import AlreadyExistsError, StrandlineError, WriteConflictError

@@ -190,10 +190,10 @@ class Transaction:
         """The instant's requested time."""
         return self.instant.requested_time
 
-    @property
-    def _where(self) -> str:
-        """The commit and its table, for messages."""
-        return f"commit {self.time} of {self._meta.storage.base_path}"
+    def _conflict(self, what: str, hint: str = REPEAT) -> WriteConflictError:
+        """Return the error of this commit; its message says what conflicts."""
+        where = self._meta.storage.base_path
+        return WriteConflictError(f"commit {self.time} of {where} {what}", hint=hint)
 
     def start(
         self,
@@ -365,17 +365,13 @@ class Transaction:
         found = rollback_of(self._meta, seen, now, self._before)
         if found is not None:
             rollback, undone = found
-            raise WriteConflictError(
-                f"{self._where} builds on {undone}, which rollback {rollback.requested_time} of"
-                " another writer undoes",
-                hint=REPEAT,
+            raise self._conflict(
+                f"builds on {undone}, which rollback {rollback.requested_time} of another writer"
+                " undoes"
             )
         restore = restore_since(now, self.timeline)
         if restore is not None:
-            raise WriteConflictError(
-                f"{self._where} builds on what restore {restore.requested_time} may undo",
-                hint=REPEAT,
-            )
+            raise self._conflict(f"builds on what restore {restore.requested_time} may undo")
 
     def _compare(self, now: Timeline, ours: ConcurrentOperation) -> None:
         """Compare the changes of this commit with those of others since its start."""
@@ -389,17 +385,13 @@ class Transaction:
         unresolved = [conflict for conflict in self.conflicts if not conflict.resolved]
         if unresolved:
             more = f"; {len(unresolved) - _SHOWN} more" if len(unresolved) > _SHOWN else ""
-            raise WriteConflictError(
-                f"{self._where} conflicts with {'; '.join(map(str, unresolved[:_SHOWN]))}{more}",
-                hint=REPEAT,
-            )
+            shown = "; ".join(map(str, unresolved[:_SHOWN]))
+            raise self._conflict(f"conflicts with {shown}{more}")
         for other in others:
             if records_other_schema(ours, other):
-                raise WriteConflictError(
-                    f"{self._where} has another schema than"
-                    f" {other.instant.action} {other.instant.requested_time}, which has completed"
-                    " meanwhile",
-                    hint=REPEAT,
+                raise self._conflict(
+                    f"has another schema than {other.instant.action}"
+                    f" {other.instant.requested_time}, which has completed meanwhile"
                 )
 
     def _compare_doubtful(self, now: Timeline, ours: ConcurrentOperation) -> None:
@@ -409,8 +401,8 @@ class Transaction:
         effect: the later of two commits from one predecessor would undo the earlier.
         """
         for other in conflicts_in_doubt(self._meta, now, ours, self._strategy):
-            raise WriteConflictError(
-                f"{self._where} may conflict with {other}",
+            raise self._conflict(
+                f"may conflict with {other}",
                 hint="the write is rolled back; repeat it when the other commit has appeared or its"
                 f" heartbeat has expired, which takes {self._heartbeat.timeout_s:g} s at most",
             )

@@ -25,7 +25,6 @@ from strandline.fleet.records import (
     move_key,
     next_epoch,
     read_fleet,
-    read_moved,
 )
 from strandline.fleet.seats import HeldSeat
 from strandline.fleet.state.base import Check, Delete, Op, Put, StateStore
@@ -178,10 +177,7 @@ def plan_move(
                 f"{len(fleet.moves)} moves are under way; allowed: {MOST_MOVES}",
                 hint="order it once some of them have ended",
             )
-        holders = {
-            seat.holder: seat.group for seat in fleet.seats if seat.holder not in fleet.drained
-        }
-        seated = {holders[each.name] for each in fleet.members if each.name in holders}
+        seated = {seat.group for seat in fleet.seats if fleet.with_seat(seat.group)}
         if group not in seated:
             allowed = ", ".join(sorted(seated - {source})) or "none, as no other group has any"
             raise ConfigError(f"the group {group} has no server; allowed: {allowed}")
@@ -232,7 +228,7 @@ def undo_move(state: StateStore, number: int, *, now_ms: int) -> Move | None:
                 hint=f"it is finished; then move the path back to the group {move.source}",
             )
         after = undone(move, "an operator has undone it", now_ms)
-        return step_ops(found, move, after, read_moved(state)), after
+        return step_ops(found, move, after), after
 
     return _changed(state, decide)
 
@@ -277,7 +273,7 @@ def _found(state: StateStore, move: Move) -> Move:
     key = move_key(move.number)
     if key in found.unreadable:
         raise FleetError(found.unreadable[key])
-    moves = (*found.fleet.moves, *read_moved(state)[0])
+    moves = (*found.fleet.moves, *found.ended)
     now = next((each for each in moves if each.number == move.number), None)
     if now is None:
         raise FleetError(f"nothing is known of {move} any more: its record was damaged, or deleted")

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import InitVar, dataclass, field, replace
+from functools import partial
 from typing import Final
 
 from executor_proxy.seat_ring import DEFAULT, MAX_DEPTH, Layout, Seat, SeatRing, addresses
@@ -331,7 +332,7 @@ class CurrentFleet:
         Returns:
             Ends the calls: none begins after the next change. May be repeated.
         """
-        entry = _Listener(call)
+        entry = partial(call)  # an object of its own, as the same function may listen twice
         with self._lock:
             self._listeners.append(entry)
 
@@ -340,11 +341,3 @@ class CurrentFleet:
                 self._listeners = [each for each in self._listeners if each is not entry]
 
         return cancel
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Listener:
-    call: Callable[[KnownFleet], object]
-
-    def __call__(self, known: KnownFleet) -> object:
-        return self.call(known)

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Sequence
 from typing import Final
 
-from executor_proxy.seat_ring import DEFAULT, Layout
 from strandline.fleet.current import CurrentFleet
-from strandline.fleet.records import Load, token_mark
-from strandline.fleet.roster import DEAD_S, Roster
+from strandline.fleet.records import token_mark
+from strandline.fleet.roster import Roster
 from strandline.fleet.seats import once_ready
-from strandline.fleet.state.base import Cancel, StateStore
-from strandline.settings.fleet import DEFAULT_GROUP, HEARTBEAT
-from timeline.clock import Clock, SystemClock, boot_seconds
+from strandline.fleet.state.base import Cancel
+from strandline.settings.fleet import HEARTBEAT
 from timeline.errors import ConfigError, FleetError, StateConflictError
 from timeline.threads import JoinedThread
 
@@ -34,22 +32,10 @@ class Membership:
     the server, until it can join again.
 
     Args:
-        state: The fleet's state store; the caller closes it.
-        url: Where clients and other members reach this server; its identity.
-        is_standby: Whether it waits for a seat instead of getting a new one.
-        layout: How tables are placed; must be the same at all members.
-        token: The server's token; must be the same at all members. ``None``: no member has one.
-        other_token: A second token that it admits: members may have that one, too.
-        roots: Served roots; must be the same in its group. Empty: not announced.
-        group: Its group; ``""``: it is a router; ``AUTO``: by its rack.
-        rack: Its rack.
-        load: Returns what the server holds; called by the membership's thread.
+        roster: The server as a member; used by this thread alone from then on.
         warm_s: Others send requests here after ``ready`` was called, or this many seconds after the
-            server could have had a seat; ``None``: at once.
+            server could have had a seat; of no use if ``roster`` is ready already.
         heartbeat_s: Seconds between two steps; a change in the store triggers one at once.
-        dead_s: Seconds without a sign of life after which it is no member any more.
-        clock: Measures how long seats are vacant.
-        boot: Returns seconds, also of the time in which the machine slept.
 
     Attributes:
         current: The fleet as last read.
@@ -57,58 +43,24 @@ class Membership:
         outages: How often they came to be.
 
     Raises:
-        ConfigError: A time or the layout isn't allowed.
+        ConfigError: The roster's ``dead_s`` is less than three heartbeats.
     """
 
     def __init__(
-        self,
-        state: StateStore,
-        url: str,
-        *,
-        is_standby: bool = False,
-        layout: Layout = DEFAULT,
-        token: str | None = None,
-        other_token: str | None = None,
-        roots: Collection[str] = (),
-        group: str = DEFAULT_GROUP,
-        rack: str = "",
-        load: Callable[[], Load] = Load,
-        warm_s: float | None = None,
-        heartbeat_s: float = HEARTBEAT_S,
-        dead_s: float = DEAD_S,
-        clock: Clock | None = None,
-        boot: Callable[[], float] = boot_seconds,
+        self, roster: Roster, *, warm_s: float = 0.0, heartbeat_s: float = HEARTBEAT_S
     ) -> None:
-        if not 0 < 3 * heartbeat_s <= dead_s:
+        if not 0 < 3 * heartbeat_s <= roster.dead_s:
             raise ConfigError(
-                f"strandline.fleet.dead.secs is {dead_s:g}; allowed: at least three times"
+                f"strandline.fleet.dead.secs is {roster.dead_s:g}; allowed: at least three times"
                 f" strandline.fleet.heartbeat.secs, which is {heartbeat_s:g}"
             )
-        self.current = CurrentFleet(url, layout)
+        self.current = CurrentFleet(roster.url, roster.layout)
         self.trouble: str | None = None
         self.outages = 0
-        self._state = state
+        self._roster, self._clock = roster, roster.clock
         self._heartbeat_s = heartbeat_s
-        self._clock = clock or SystemClock()
-        self._roster = Roster(
-            state,
-            url,
-            is_standby=is_standby,
-            clock=self._clock,
-            dead_s=dead_s,
-            layout=layout,
-            token=token_mark(token),
-            other_token=None if other_token is None else token_mark(other_token),
-            roots=roots,
-            group=group,
-            rack=rack,
-            load=load,
-            is_ready=warm_s is None,
-            boot=boot,
-        )
         self.current.is_sure = self._is_sure
-        self._sure_s, self._boot = dead_s * SURE_SHARE, boot
-        self._warm_s = warm_s or 0.0
+        self._warm_s = warm_s
         self._is_warm = False
         self._acks: dict[int, str] = {}
         self._seat_since_s: float | None = None
@@ -132,7 +84,7 @@ class Membership:
                 reached.
         """
         try:
-            self._cancel = self._state.watch("", self._due.set)
+            self._cancel = self._roster.state.watch("", self._due.set)
             if self._join(self._clock.monotonic() + within_s):
                 self._step()
                 self._thread.start()
@@ -177,7 +129,7 @@ class Membership:
         renewal = self._roster.renewal
         if renewal is None or renewal.joined != self._known_since:
             return False
-        return self._boot() - renewal.sent_s < self._sure_s
+        return self._roster.boot() - renewal.sent_s < self._roster.dead_s * SURE_SHARE
 
     def ready(self) -> None:
         """Have others send requests here from now on; for any thread, may be repeated."""

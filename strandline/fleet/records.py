@@ -32,8 +32,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import pbkdf2_hmac, sha256
@@ -49,8 +48,6 @@ from timeline.errors import (
     ConfigError,
     FleetError,
     InputError,
-    StateConflictError,
-    StateUnavailableError,
 )
 
 logger = logging.getLogger(__name__)
@@ -73,8 +70,6 @@ _SALT: Final = b"strandline fleet"
 _ROUNDS: Final = 100_000
 _MARK_DIGITS: Final = 8
 _MOST_URL: Final = 2048
-_READS: Final = 20
-"""Most attempts to read a fleet without a change of its seats meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +97,12 @@ class FleetRead:
     Attributes:
         fleet: The fleet; its seats and mounts are those of one epoch.
         epoch: Number of changes of seats, mounts and moves.
-        versions: Key → version of each record but those of members, absent ones left out.
+        versions: Key → version of each record.
         joining: Members that don't count yet.
         loads: Name of a member → what it holds.
         unreadable: Key of a record that can't be read → why.
         schema: Of the records.
+        ended: The moves that ended, the last one last.
     """
 
     fleet: Fleet
@@ -116,6 +112,7 @@ class FleetRead:
     loads: Mapping[str, Load] = field(default_factory=dict)
     unreadable: Mapping[str, str] = field(default_factory=dict)
     schema: int = SCHEMA
+    ended: tuple[Move, ...] = ()
 
     def version(self, key: str) -> int:
         """Return the version at which a key was read."""
@@ -255,25 +252,6 @@ def moved_bytes(moves: Iterable[Move]) -> bytes:
     return value
 
 
-def read_moved(state: StateStore) -> tuple[tuple[Move, ...], int]:
-    """Return the moves that ended, the last one last, and the version of their record.
-
-    Nothing depends on them: if the record can't be read, it is as if there were none.
-
-    Raises:
-        StateUnavailableError: The store can't be reached.
-    """
-    found = state.get(MOVED)
-    if found is None:
-        return (), ABSENT
-    try:
-        rows = _field(MOVED, _object(MOVED, found.value), "moves", list)
-        return tuple(_move_in(MOVED, row.get("number"), row) for row in rows), found.version
-    except (AttributeError, ConfigError, FleetError) as error:
-        logger.warning("the moves that ended are forgotten: %s", error)
-        return (), found.version
-
-
 def _move_row(move: Move) -> dict[str, Any]:
     mount = move.mount
     return {
@@ -310,99 +288,70 @@ def next_epoch(found: FleetRead, *, has_groups: bool = False) -> Put:
     return Put(EPOCH, epoch_bytes(found.epoch + 1, schema), found.version(EPOCH))
 
 
-def read_fleet(state: StateStore, between: Callable[[], object] = lambda: None) -> FleetRead:
+def read_fleet(state: StateStore) -> FleetRead:
     """Read all records.
-
-    Args:
-        state: The fleet's state store.
-        between: Called before each record is read, as reading all of them may take long.
 
     Raises:
         ConfigError: The records have another schema.
         FleetError: The record of the epoch or of the mounts can't be read.
-        StateConflictError: The seats changed during each of many attempts.
         StateUnavailableError: The store can't be reached.
     """
-    for _ in range(_READS):
-        begun = state.get(EPOCH)
-        found = _read(state, begun, between)
-        # Every change of a seat or a mount changes the epoch, so these form a consistent snapshot.
-        if state.get(EPOCH) == begun:
-            return found
-    raise StateConflictError(f"the fleet's seats changed during each of {_READS} reads")
-
-
-def _read(state: StateStore, epoch: Versioned | None, between: Callable[[], object]) -> FleetRead:
-    reader = _Reader(state, between)
-    number, schema = (0, SCHEMA) if epoch is None else _epoch_of(epoch.value)
-    if epoch is not None:
-        reader.versions[EPOCH] = epoch.version
-    seats = tuple(reader.below(SEATS, _seat_of))
-    between()
-    mounts = MountTable()
-    if (found := state.get(MOUNTS)) is not None:
-        reader.versions[MOUNTS] = found.version
-        mounts = _mounts_of(found.value)
-    groups = tuple(reader.below(GROUPS, _group_of))
-    drained = frozenset(reader.below(DRAINED, lambda key, name, value: name))
-    moves = sorted(reader.below(MOVES, _move_of), key=lambda move: move.number)
-    told = tuple(reader.below(MEMBERS, _told_of))
-    members = tuple(member for member, _ in told)
+    reader = _Reader(state.read())
+    number, schema = reader.one(EPOCH, _epoch_of, (0, SCHEMA))
+    seats = reader.below(SEATS, _seat_of)
+    mounts = reader.one(MOUNTS, _mounts_of, MountTable())
+    moves = reader.below(MOVES, _move_of)
+    told = reader.below(MEMBERS, _told_of)
+    members = [member for member, _ in told]
     fleet = Fleet(
         tuple(member for member in members if member.joined),
         tuple(sorted(seats, key=lambda seat: seat.number)),
-        groups,
+        tuple(reader.below(GROUPS, _group_of)),
         mounts,
-        drained,
-        tuple(moves),
+        frozenset(reader.below(DRAINED, lambda key, name, value: name)),
+        tuple(sorted(moves, key=lambda move: move.number)),
     )
     return FleetRead(
         fleet,
         number,
-        reader.versions,
+        {key: record.version for key, record in reader.records.items()},
         tuple(member for member in members if not member.joined),
         {member.name: load for member, load in told},
         reader.unreadable,
         schema,
+        reader.one(MOVED, _moved_of, ()),
     )
 
 
 class _Reader:
-    """Reads records one by one.
+    """Parses records.
 
     Attributes:
-        versions: Key → version of each record that was found.
+        records: All that were found.
         unreadable: Key → why it can't be read.
     """
 
-    def __init__(self, state: StateStore, between: Callable[[], object]) -> None:
-        self._state, self._between = state, between
-        self.versions: dict[str, int] = {}
+    def __init__(self, records: Mapping[str, Versioned]) -> None:
+        self.records = records
         self.unreadable: dict[str, str] = {}
 
-    def below(self, folder: str, parse: Callable[[str, str, bytes], T]) -> Iterator[T]:
-        """Yield the records below a key, in the order of their names, those that can be read."""
-        for name in self._state.children(folder):
-            self._between()
-            key = f"{folder}/{name}"
-            found = None
-            with _noted(self.unreadable, key):
-                if (record := self._state.get(key)) is not None:
-                    self.versions[key] = record.version
-                    found = parse(key, name, record.value)
-            if found is not None:
-                yield found
+    def one(self, key: str, parse: Callable[[bytes], T], absent: T) -> T:
+        """Return the record of a key; ``absent`` if there is none."""
+        found = self.records.get(key)
+        return absent if found is None else parse(found.value)
 
-
-@contextmanager
-def _noted(unreadable: dict[str, str], key: str) -> Iterator[None]:
-    """Record why reading a key fails within the block."""
-    try:
-        yield
-    except StateUnavailableError:
-        raise
-    except (ConfigError, FleetError, InputError) as error:
-        unreadable[key] = str(error)
+    def below(self, folder: str, parse: Callable[[str, str, bytes], T]) -> list[T]:
+        """Return the records below a key, in the order of their names, those that can be read."""
+        parsed: list[T] = []
+        for key in sorted(self.records):
+            above, _, name = key.rpartition("/")
+            if above != folder:
+                continue
+            try:
+                parsed.append(parse(key, name, self.records[key].value))
+            except (ConfigError, FleetError, InputError) as error:
+                self.unreadable[key] = str(error)
+        return parsed
 
 
 def _epoch_of(value: bytes) -> tuple[int, int]:
@@ -495,6 +444,17 @@ def _move_of(key: str, number: str, value: bytes) -> Move:
             f"the record {key!r} has the state {move.state.name}; allowed: one of a move under way"
         )
     return move
+
+
+@lru_cache(maxsize=2)
+def _moved_of(value: bytes) -> tuple[Move, ...]:
+    """Return the moves that ended; none, if they can't be read: nothing depends on them."""
+    try:
+        rows = _field(MOVED, _object(MOVED, value), "moves", list)
+        return tuple(_move_in(MOVED, row.get("number"), row) for row in rows)
+    except (AttributeError, ConfigError, FleetError) as error:
+        logger.warning("the moves that ended are forgotten: %s", error)
+        return ()
 
 
 def _move_in(key: str, number: object, record: Mapping[str, Any]) -> Move:

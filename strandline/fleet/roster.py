@@ -29,7 +29,6 @@ from strandline.fleet.records import (
     member_name,
     next_epoch,
     read_fleet,
-    read_moved,
     roots_mark,
     seat_bytes,
     seat_key,
@@ -50,7 +49,7 @@ _ATTEMPTS: Final = 20
 """Most attempts to write what a membership changes, against others that write."""
 _MOST_CARRIED: Final = 8
 """Most moves, or states of one, that a step of the leader goes through."""
-REREAD_S: Final = 120.0
+REREAD_S: Final = 300.0
 """After this time the fleet is read again although no watch has reported a change."""
 LOAD_S: Final = 30.0
 """Least time between two updates of a server's load: each triggers a step of all members."""
@@ -90,6 +89,10 @@ class Roster:
         boot: Returns seconds, also of the time in which the machine slept.
 
     Attributes:
+        state: The store.
+        clock: The clock.
+        dead_s: See above.
+        boot: See above.
         renewal: The last renewal of the lease that succeeded; ``None`` before it has joined, and
             once it is known to have expired. For any thread.
         fleet: The fleet as it was read last; kept while the store can't be reached.
@@ -115,7 +118,7 @@ class Roster:
         is_ready: bool = True,
         boot: Callable[[], float] = boot_seconds,
     ) -> None:
-        self._state = state
+        self.state = state
         mark = roots_mark(roots) if roots else ""
         name = member_name(url)
         self._self = Member(name, url, is_standby, 0, layout, token, is_ready, mark, group)
@@ -124,15 +127,15 @@ class Roster:
         self._group = Group.of(group, roots)
         self._rack = rack
         self._has_joined = False
-        self._clock = clock or SystemClock()
-        self._dead_s = dead_s
+        self.clock = clock or SystemClock()
+        self.dead_s = dead_s
         self._load = load
         self._told = Load()
         self._told_s = -math.inf
         self._lease: Lease | None = None
         self._renewed_s = -math.inf
         self.renewal: Renewal | None = None
-        self._boot = boot
+        self.boot = boot
         self._left: Lease | None = None
         self._found: FleetRead | None = None
         self._read_s = -math.inf
@@ -153,6 +156,16 @@ class Roster:
         """The seat that this server had when the fleet was read last."""
         mine = (seat for seat in self.fleet.seats if seat.holder == self._self.name)
         return next(mine, None)
+
+    @property
+    def url(self) -> str:
+        """Where clients reach this server."""
+        return self._self.url
+
+    @property
+    def layout(self) -> Layout:
+        """How tables are placed."""
+        return self._self.layout
 
     @property
     def is_ready(self) -> bool:
@@ -213,19 +226,19 @@ class Roster:
         """
         self._release_left()
         # Refuses another schema, layout, token or roots before anything is written.
-        found = read_fleet(self._state)
+        found = read_fleet(self.state)
         if self._self.group == AUTO:
             self._use_group(group_by_rack(self._rack, self._group, self.name, found))
         check_alike(self._self, self._group, found, self._marks)
         joining = replace(self._self, joined=0)
         key = member_key(joining.name)
-        sent_s = self._boot()
+        sent_s = self.boot()
         try:
-            lease = self._state.hold(key, member_bytes(joining), self._dead_s)
+            lease = self.state.hold(key, member_bytes(joining), self.dead_s)
         except StateConflictError as error:
             raise StateConflictError(
                 f"a member of the fleet has the address {joining.url}",
-                hint=f"if it was killed, it ends {self._dead_s:g} s after that",
+                hint=f"if it was killed, it ends {self.dead_s:g} s after that",
             ) from error
         try:
             # Checked again: of two servers that join an empty fleet at once, one sees the other.
@@ -242,7 +255,7 @@ class Roster:
                 logger.info("%s is released when it joins again: %s", lease.key, error)
             raise
         self._lease, self._self, self._is_new, self._has_joined = lease, joined, True, True
-        self._renewed_s, self.renewal = self._clock.monotonic(), Renewal(joined.joined, sent_s)
+        self._renewed_s, self.renewal = self.clock.monotonic(), Renewal(joined.joined, sent_s)
         self._told, self._told_s = Load(), -math.inf
 
     def _use_group(self, name: str) -> None:
@@ -256,13 +269,13 @@ class Roster:
         server is the first with groups; and that it is not drained any more, if it was restarted.
         """
         for _ in range(_ATTEMPTS):
-            found = read_fleet(self._state)
+            found = read_fleet(self.state)
             check_alike(self._self, self._group, found, self._marks)
             changes = self._claims(found)
             if not changes:
                 return
             try:
-                self._state.write(Check(lease.key, lease.version), *changes)
+                self.state.write(Check(lease.key, lease.version), *changes)
             except StateConflictError as error:
                 # Another server of the group was first, or the leader: read again what is there.
                 logger.info("%s joins: %s", self._self.url, error)
@@ -328,14 +341,14 @@ class Roster:
                 self._is_away = True
             self.join()
             is_told = True
-        now_s = self._clock.monotonic()
+        now_s = self.clock.monotonic()
         is_stale = self._is_away or now_s >= self._read_s + REREAD_S
         found = self._read() if is_told or is_stale or self._found is None else self._found
         is_first, self._is_new = self._is_new, False
         if self._is_away or (is_first and _all_gone(found.fleet)):
             # Leases may have expired only because no server could renew them: no seat is reassigned
             # until the holders have had the time to join again.
-            self._quiet_until_s = now_s + self._dead_s
+            self._quiet_until_s = now_s + self.dead_s
             self._is_away = False
         if self._has_other_roots(found):
             assert self._lease is not None
@@ -349,8 +362,7 @@ class Roster:
             key: self._moves_since.get(key, now_s)
             for key in ((move.number, move.state.name) for move in found.fleet.moves)
         }
-        ended = (lambda: read_moved(self._state)[0]) if leads else None
-        self.move_counts.see(found.fleet.moves, ended)
+        self.move_counts.see(found.fleet.moves, found.ended if leads else ())
         # Each round brings a move a state further. Their number is bounded, as seats wait for them,
         # and others can't read the fleet while its epoch changes. The last write triggers a step.
         for _ in range(_MOST_CARRIED):
@@ -368,8 +380,9 @@ class Roster:
 
     def _read(self) -> FleetRead:
         """Read the fleet; leave out members that have another token's mark."""
-        self._found, self._read_s = None, self._clock.monotonic()
-        found, strangers = of_token(read_fleet(self._state, self._keep), self._marks)
+        self._keep()
+        self._found, self._read_s = None, self.clock.monotonic()
+        found, strangers = of_token(read_fleet(self.state), self._marks)
         if strangers - self._strangers:
             told = ", ".join(sorted(strangers))
             logger.warning("members of the fleet with another token are ignored: %s", told)
@@ -384,15 +397,15 @@ class Roster:
 
     def _keep(self) -> None:
         """Renew the lease during a step that takes long because the store is slow."""
-        now_s = self._clock.monotonic()
-        if self._lease is not None and now_s >= self._renewed_s + self._dead_s / _RENEWALS:
-            self._renewed_s, sent_s = now_s, self._boot()
+        now_s = self.clock.monotonic()
+        if self._lease is not None and now_s >= self._renewed_s + self.dead_s / _RENEWALS:
+            self._renewed_s, sent_s = now_s, self.boot()
             # If it has expired, the next step joins again.
             self._note(self._lease.renew(), sent_s)
 
     def _renew(self, lease: Lease) -> bool:
         """Renew the lease, at times with this server's load; return whether it is held."""
-        now_s, load, sent_s = self._clock.monotonic(), self._load(), self._boot()
+        now_s, load, sent_s = self.clock.monotonic(), self._load(), self.boot()
         self._renewed_s = now_s
         is_news = now_s >= self._told_s + LOAD_S and load.differs(self._told)
         is_told = is_news or self._must_tell
@@ -421,7 +434,7 @@ class Roster:
         changes = _changes(found, seats)
         fence = Check(self._lease.key, self._lease.version)
         try:
-            self._state.write(fence, next_epoch(found), *changes)
+            self.state.write(fence, next_epoch(found), *changes)
         except StateConflictError as error:
             # Another leader wrote first, or this one's lease expired: the next step notices.
             logger.info("the seats can't be written: %s", error)
@@ -434,20 +447,19 @@ class Roster:
         """Write the next state of a move that has to go on; return whether one was written."""
         lease = self._lease
         assert lease is not None
-        mover, now_ms = f"{self.name}@{self._self.joined}", self._clock.now_ms()
+        mover, now_ms = f"{self.name}@{self._self.joined}", self.clock.now_ms()
         for move in found.fleet.moves:
             waited_s = now_s - self._moves_since.get((move.number, move.state.name), now_s)
             after = next_move(found.fleet, move, mover, waited_s, now_ms)
             if after == move:
                 continue
-            ended = read_moved(self._state)
             try:
-                ops = step_ops(found, move, after, ended)
+                ops = step_ops(found, move, after)
             except ConfigError as error:
                 after = next_move(found.fleet, move, mover, waited_s, now_ms, str(error))
-                ops = step_ops(found, move, after, ended)
+                ops = step_ops(found, move, after)
             try:
-                self._state.write(Check(lease.key, lease.version), *ops)
+                self.state.write(Check(lease.key, lease.version), *ops)
             except StateConflictError as error:
                 # Another leader wrote first, an operator, or this one's lease expired.
                 logger.info("%s can't go on: %s", move, error)
@@ -486,19 +498,18 @@ class MoveCounts:
         if after.state in OVER:
             self._under_way -= {before.number}
 
-    def see(self, moves: Iterable[Move], ended: Callable[[], Iterable[Move]] | None) -> None:
+    def see(self, moves: Iterable[Move], ended: Iterable[Move]) -> None:
         """Notice the moves under way.
 
         Args:
             moves: All of them.
-            ended: Reads those that have ended; ``None``: this server doesn't lead.
+            ended: Those that have ended; none if this server doesn't lead.
         """
         now = frozenset(move.number for move in moves)
         missed = self._under_way - now
-        if missed and ended is not None:
-            for move in ended():
-                if move.number in missed and move.state is MoveState.UNDONE:
-                    self._reached[move.state.name] += 1
+        for move in ended:
+            if move.number in missed and move.state is MoveState.UNDONE:
+                self._reached[move.state.name] += 1
         self._under_way = now
 
     def status(self) -> dict[str, dict[str, float]]:

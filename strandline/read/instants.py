@@ -313,13 +313,12 @@ def _ranges(metadata: InstantMetadata) -> Ranges:
     """Return the bytes of logs that an instant wrote."""
     found: dict[str, list[tuple[int, int]]] = defaultdict(list)
     if isinstance(metadata, CommitMetadata):
-        for stats in metadata.partition_to_write_stats.values():
-            for stat in filter(attrgetter("path"), stats):
-                # An append's stat has the bytes appended. A failed attempt may have left a torn
-                # block before them, in the same file.
-                begin = stat.log_offset or 0
-                end = begin + stat.file_size_in_bytes
-                found[_name(stat.path or "")].append((begin, end))
+        for stat in filter(attrgetter("path"), metadata.stats):
+            # An append's stat has the bytes appended. A failed attempt may have left a torn block
+            # before them, in the same file.
+            begin = stat.log_offset or 0
+            end = begin + stat.file_size_in_bytes
+            found[_name(stat.path or "")].append((begin, end))
     for rollback in rollbacks_in(metadata):
         for part in rollback.partition_metadata.values():
             for path, size in part.rollback_log_files.items():

@@ -152,7 +152,7 @@ class SliceReader:
             if self._filter is not None:
                 rows = self._filter.keep(rows)
             batches = (batch for batch in rows.to_batches() if batch.num_rows)
-            yield from batches if self._shows_all else map(self._select, batches)
+            yield from batches if self._shows_all else (b.select(self._shown) for b in batches)
 
     def stored(self, found: FileSlice, counts: LogMergeCounts | None = None) -> Iterator[pa.Table]:
         """Yield the rows of a slice as they are stored, merged, without filter; at least one table.
@@ -171,10 +171,6 @@ class SliceReader:
             yield from chain(self._plain(found, self._schema, None, lean=True), [empty])
             return
         yield from self._merged(found, self._schema, None, counts, lean=True)
-
-    def _select(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the columns to yield, without those that only the filter needs."""
-        return batch.select(self._shown)
 
     def _uncolumned(self, found: FileSlice) -> Iterator[pa.RecordBatch]:
         """Yield batches without columns, with as many rows as the base file's footer records."""

@@ -1,6 +1,7 @@
 """``Scan``: the rows of a table at one time, some columns and rows of them.
 
 They are read as Arrow streams, or by other libraries, as frames, lazy frames and views.
+``PinnedTable`` makes scans at one instant, whose files a reader's lease holds.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from strandline.read.scan_arguments import (
 )
 from strandline.read.scan_plan import parts_of, plan_of
 from strandline.read.state.changed_table import CHANGED, of_one_state
+from strandline.read.state.held_lease import HeldLease
 from strandline.read.state.incremental import next_since, pin_range
 from strandline.read.state.instant_range import InstantRange
 from strandline.read.state.pin import Pin, RefuseCleaned
@@ -93,11 +95,11 @@ class Scan:
     def of(
         cls,
         meta: TableMetaClient,
-        *,
         columns: Sequence[str] | None = None,
         filter: Any = None,
         as_of: str | datetime | None = None,
         limit: int | None = None,
+        *,
         read_optimized: bool = False,
         service: ViewLocation | None = None,
         threads: int | None = None,
@@ -118,10 +120,10 @@ class Scan:
         meta: TableMetaClient,
         since: str | datetime,
         until: str | datetime | None = None,
-        *,
         columns: Sequence[str] | None = None,
         filter: Any = None,
         limit: int | None = None,
+        *,
         threads: int | None = None,
     ) -> Scan:
         """Return the scan of commits; arguments and errors as in ``Table.incremental``."""
@@ -373,6 +375,77 @@ class Scan:
         return self.narrowed(columns, condition, limit).to_reader()
 
 
+class PinnedTable:
+    """A table at one instant, whose files this package's cleaner keeps; ``Table.pin`` makes it."""
+
+    def __init__(self, meta: TableMetaClient, held: HeldLease) -> None:
+        """Make it.
+
+        Args:
+            meta: The table.
+            held: The lease, which the caller ends.
+        """
+        self._meta = meta
+        self._held = held
+
+    def __repr__(self) -> str:
+        lease = self._held.lease
+        return f"PinnedTable({self._meta.storage.base_path!r}, {lease.instant!r}, {lease.id!r})"
+
+    @property
+    def id(self) -> str:
+        """The id of the lease, by which it can be revoked."""
+        return self._held.lease.id
+
+    @property
+    def instant(self) -> str | None:
+        """Requested time of the newest write that is read; ``None`` if there is none."""
+        return self._held.lease.instant or None
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the lease still holds the files; no storage call."""
+        return self._held.is_held
+
+    def check(self) -> None:
+        """Check that the lease still holds the files; no storage call.
+
+        Raises:
+            LeaseError: It has expired, was revoked, or the block has ended.
+        """
+        self._held.check()
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: Any = None,
+        limit: int | None = None,
+        *,
+        read_optimized: bool = False,
+        threads: int | None = None,
+    ) -> Scan:
+        """Return a scan of the rows at ``instant``; arguments and errors as in ``Table.scan``.
+
+        A write that was pending when the table was pinned is read by scans that are made after it
+        has completed, if it was requested before ``instant``.
+
+        Raises:
+            LeaseError: The lease was lost; or a clean of Hudi's, which doesn't know leases, may
+                have deleted files.
+        """
+        self.check()
+        return Scan.of(
+            *(self._meta, columns, filter, self.instant, limit),
+            read_optimized=read_optimized,
+            threads=threads,
+            refuse=self._held.refuse_cleaned,
+        )
+
+    def to_arrow(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """Read the rows at ``instant``: ``scan(columns).to_arrow()``."""
+        return self.scan(columns).to_arrow()
+
+
 def optional_package(name: str, caller: str, module: str | None = None) -> Any:
     """Import a package for a method.
 
@@ -411,3 +484,11 @@ def pinned(
         with suppress(*CHANGED, CorruptMetadataError):
             return Pin.at(meta, as_of, filter, service, refuse=refuse)
     return of_one_state(lambda: Pin.at(meta, as_of, filter, refuse=refuse))
+
+
+def slices_at(meta: TableMetaClient, as_of: str | datetime) -> dict[str, list[FileSlice]]:
+    """Return partition → the newest slices of its file groups at a time; errors of ``Pin.at``."""
+    found: dict[str, list[FileSlice]] = {}
+    for each in pinned(meta, as_of).slices:
+        found.setdefault(each.partition, []).append(each)
+    return found

@@ -8,31 +8,15 @@ from typing import Any, Final
 import pyarrow as pa
 
 from fsview.model.file_group import FileSlice
+from strandline.records.schema.columns import COUNT, TEXT, TEXTS, schema_of
 
-PLAN_SCHEMA: Final = pa.schema(
-    [
-        ("partition", pa.string()),
-        ("file_id", pa.string()),
-        ("base_instant", pa.string()),
-        ("base_file", pa.string()),
-        ("logs", pa.list_(pa.string())),
-        ("bytes", pa.int64()),
-    ]
+PLAN_SCHEMA: Final = schema_of(
+    partition=TEXT, file_id=TEXT, base_instant=TEXT, base_file=TEXT, logs=TEXTS, bytes=COUNT
 )
 
 
 def plan_of(slices: Sequence[FileSlice]) -> pa.Table:
-    """Return one row a file slice, in order, with the columns of ``PLAN_SCHEMA``.
-
-    They are:
-
-    * ``partition``: string, under the base path; ``""`` for an unpartitioned table;
-    * ``file_id``: string; of the file group;
-    * ``base_instant``: string; requested time of the instant at which the slice begins;
-    * ``base_file``: string; its path under the base path, null for a slice of logs alone;
-    * ``logs``: list of string; their paths under the base path, oldest first;
-    * ``bytes``: int64; the size of all files of the slice.
-    """
+    """Return one row a file slice, in order, with the columns of ``Scan.plan``."""
     return pa.Table.from_pylist(list(map(_plan_row, slices)), PLAN_SCHEMA)
 
 

@@ -60,10 +60,7 @@ class CommitFacts:
     def of(cls, metadata: CommitMetadata) -> CommitFacts:
         """Extract the facts from a commit's metadata."""
         stats = [
-            stat
-            for stats in metadata.partition_to_write_stats.values()
-            for stat in stats
-            if not is_log_name((stat.path or "").rpartition("/")[2])
+            stat for stat in metadata.stats if not is_log_name((stat.path or "").rpartition("/")[2])
         ]
         schema = metadata.extra_metadata.get("schema")
         is_of_table = metadata.operation_type not in _WITHOUT_SCHEMA
@@ -266,10 +263,9 @@ class CommitHistory:
 
 def _log_bases(metadata: CommitMetadata, instant: Instant) -> Mapping[str, str]:
     """Return name of a log → that of its base file; only logs that are named by their slice."""
-    stats = (stat for each in metadata.partition_to_write_stats.values() for stat in each)
     return {
         name: stat.base_file or ""
-        for stat in stats
+        for stat in metadata.stats
         # A log that is named by its writer follows that, too.
         if stat.log_files is not None and stat.path and stat.prev_commit != instant.requested_time
         for name in [stat.path.rpartition("/")[2]]

@@ -7,14 +7,15 @@ put its chunks into one array and fail. These functions measure the rows and mak
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+T = TypeVar("T")
 Mask = npt.NDArray[np.bool_]
 Positions = npt.NDArray[np.int64]
 
@@ -37,6 +38,20 @@ def as_mask(array: pa.Array) -> Mask:
     """Return booleans without nulls as a numpy mask."""
     mask: Mask = np.asarray(array.to_numpy(zero_copy_only=False), np.bool_)
     return mask
+
+
+def gathered(items: Iterable[T], size_of: Callable[[T], int], least: int) -> Iterator[list[T]]:
+    """Yield consecutive items in lists of a least total size; the last list may have less."""
+    waiting: list[T] = []
+    size = 0
+    for item in items:
+        waiting.append(item)
+        size += size_of(item)
+        if size >= least:
+            yield waiting
+            waiting, size = [], 0
+    if waiting:
+        yield waiting
 
 
 def take_rows(rows: pa.Table, at: Positions, max_size: int = MAX_SIZE) -> pa.Table:

@@ -1,11 +1,12 @@
-"""``tables_below``, ``enclosing_table``: which folders below and above a path are tables."""
+"""``tables_below``, ``table_at``: which folders below, at and above a path are tables."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
-from timeline.errors import StorageError, StrandlineError
+from timeline.errors import StorageError, StrandlineError, TableNotFoundError
 from timeline.meta_client import TableMetaClient
 from timeline.storage.base import Storage
 from timeline.storage.open import open_storage
@@ -64,23 +65,32 @@ def _folders(storage: Storage, path: str) -> list[str]:
     return sorted(name for name in names if not name.startswith("."))
 
 
-def enclosing_table(base_path: str, storage_options: Mapping[str, Any] | None) -> str | None:
-    """Return the base path of the table that a path is in; ``None`` if it is in none.
+def table_at(
+    storage: Storage, base_path: str, storage_options: Mapping[str, Any] | None
+) -> TableMetaClient:
+    """Open a table; if there is none, the error names one that the path lies in.
 
     Args:
-        base_path: A path or a URL.
+        storage: The table's storage.
+        base_path: Its base path, a path or a URL.
         storage_options: Options of fsspec.
 
-    Cost: two reads for each of the folders above it, of ``DEEPEST`` at most. What can't be read is
-        no table.
+    Raises:
+        TableNotFoundError: There is no table.
+        TableError: As of ``TableMetaClient.open``.
+
+    Cost: without a table two reads for each of the folders above it, of ``DEEPEST`` at most. What
+        can't be read is no table.
     """
-    for folder in _folders_above(base_path):
-        try:
-            TableMetaClient.open(open_storage(folder, storage_options))
-        except StrandlineError:
-            continue
-        return folder
-    return None
+    try:
+        return TableMetaClient.open(storage)
+    except TableNotFoundError as error:
+        for folder in _folders_above(base_path):
+            with suppress(StrandlineError):
+                TableMetaClient.open(open_storage(folder, storage_options))
+                error.hint = f"it is inside the table {folder}; a filter chooses partitions of that"
+                break
+        raise
 
 
 def _folders_above(path: str) -> Iterator[str]:

@@ -21,7 +21,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from fsview.load import metadata_table
-from fsview.load.metadata_table_state import (
+from fsview.load.metadata_table import (
     FILES,
     NotInStepError,
     metadata_timeline,
@@ -32,7 +32,8 @@ from fsview.model.file_group import FileSlice
 from fsview.snapshot.snapshot import Snapshot
 from strandline.commit.markers import instants_with_markers
 from strandline.read.state.changed_table import of_one_state
-from strandline.server.marker.announced import announced
+from strandline.records.schema.columns import COUNT, FLAG, TEXT, schema_of
+from strandline.server.marker.file import announced
 from strandline.server.marker.heartbeat import HEARTBEAT_FOLDER
 from strandline.table_api.metadata_rows import (
     INSTANT_FIELDS,
@@ -58,69 +59,34 @@ from timeline.meta_client import TableMetaClient
 from timeline.storage.base import Storage
 from timeline.storage.client_error import mapped_client_errors
 
-INSTANTS_SCHEMA: Final = pa.schema([*INSTANT_FIELDS, ("archived", pa.bool_())])
-LOG_FILES_SCHEMA: Final = pa.schema(
-    [
-        ("path", pa.string()),
-        ("partition", pa.string()),
-        ("file_id", pa.string()),
-        ("base_instant", pa.string()),
-        ("base_at", TIME),
-        ("version", pa.int64()),
-        ("size", pa.int64()),
-        (
-            "blocks",
-            pa.list_(
-                pa.struct(
-                    [
-                        ("offset", pa.int64()),
-                        ("size", pa.int64()),
-                        ("type", pa.string()),
-                        ("instant", pa.string()),
-                        ("written_at", TIME),
-                        ("records", pa.int64()),
-                    ]
-                )
-            ),
-        ),
-    ]
+INSTANTS_SCHEMA: Final = schema_of(**INSTANT_FIELDS, archived=FLAG)
+_BLOCK: Final = schema_of(
+    offset=COUNT, size=COUNT, type=TEXT, instant=TEXT, written_at=TIME, records=COUNT
 )
-PENDING_SCHEMA: Final = pa.schema(
-    [
-        ("requested_time", pa.string()),
-        ("requested_at", TIME),
-        ("action", pa.string()),
-        ("state", pa.string()),
-        ("file_groups", pa.int64()),
-        ("heartbeat_at", TIME),
-    ]
+LOG_FILES_SCHEMA: Final = schema_of(
+    path=TEXT,
+    partition=TEXT,
+    file_id=TEXT,
+    base_instant=TEXT,
+    base_at=TIME,
+    version=COUNT,
+    size=COUNT,
+    blocks=pa.list_(pa.struct(list(_BLOCK))),
 )
-REPLACED_SCHEMA: Final = pa.schema(
-    [
-        ("partition", pa.string()),
-        ("file_id", pa.string()),
-        ("replaced_by", pa.string()),
-        ("replaced_at", TIME),
-    ]
+PENDING_SCHEMA: Final = schema_of(
+    requested_time=TEXT,
+    requested_at=TIME,
+    action=TEXT,
+    state=TEXT,
+    file_groups=COUNT,
+    heartbeat_at=TIME,
 )
-MARKERS_SCHEMA: Final = pa.schema(
-    [
-        ("instant", pa.string()),
-        ("requested_at", TIME),
-        ("path", pa.string()),
-        ("partition", pa.string()),
-        ("kind", pa.string()),
-    ]
+REPLACED_SCHEMA: Final = schema_of(partition=TEXT, file_id=TEXT, replaced_by=TEXT, replaced_at=TIME)
+MARKERS_SCHEMA: Final = schema_of(
+    instant=TEXT, requested_at=TIME, path=TEXT, partition=TEXT, kind=TEXT
 )
-METADATA_TABLE_SCHEMA: Final = pa.schema(
-    [
-        ("partition", pa.string()),
-        ("state", pa.string()),
-        ("newest_instant", pa.string()),
-        ("newest_at", TIME),
-        ("in_step", pa.bool_()),
-        ("reason", pa.string()),
-    ]
+METADATA_TABLE_SCHEMA: Final = schema_of(
+    partition=TEXT, state=TEXT, newest_instant=TEXT, newest_at=TIME, in_step=FLAG, reason=TEXT
 )
 
 ENABLED: Final = "enabled"
@@ -395,12 +361,13 @@ def pending_rows(snapshot: Snapshot, storage: Storage, zone: str) -> list[dict[s
         zone: Its time zone.
     """
     planned = _planned(snapshot)
-    beats = {info.name: info.mtime_ms for info in storage.list(HEARTBEAT_FOLDER)}
+    listed = storage.list(HEARTBEAT_FOLDER)
+    beats = {info.name: utc_time_of(info.mtime_ms) for info in listed}
     rows = (
         {
             **instant_row(instant, zone),
             "file_groups": planned.get(instant.requested_time),
-            "heartbeat_at": _at(beats.get(instant.requested_time)),
+            "heartbeat_at": beats.get(instant.requested_time),
         }
         for instant in snapshot.active
         if not instant.is_completed
@@ -418,10 +385,6 @@ def _planned(snapshot: Snapshot) -> Counter[str]:
             *(instant.requested_time for instant in snapshot.pending_clustering.values()),
         ]
     )
-
-
-def _at(ms: int | None) -> datetime | None:
-    return None if ms is None else utc_time_of(ms)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,88 +19,73 @@ import pyarrow as pa
 
 from fsview.model.file_group import FileSlice
 from strandline.read.state.reader_lease import Lease
+from strandline.records.schema.columns import COUNT, FLAG, TEXT, TEXTS, schema_of
 from strandline.table_api.history import CommitSummary, Entry
 from timeline.clock import parse_instant_time
 from timeline.instant import Instant
 from timeline.metadata.instant_metadata import CleanMetadata, RollbackMetadata
 
 TIME: Final = pa.timestamp("ms", "UTC")
-INSTANT_FIELDS: Final = (
-    ("requested_time", pa.string()),
-    ("requested_at", TIME),
-    ("completion_time", pa.string()),
-    ("completed_at", TIME),
-    ("action", pa.string()),
-    ("state", pa.string()),
+INSTANT_FIELDS: Final = {
+    "requested_time": TEXT,
+    "requested_at": TIME,
+    "completion_time": TEXT,
+    "completed_at": TIME,
+    "action": TEXT,
+    "state": TEXT,
+}
+HISTORY_SCHEMA: Final = schema_of(
+    **INSTANT_FIELDS,
+    operation=TEXT,
+    archived=FLAG,
+    partitions=COUNT,
+    files_written=COUNT,
+    bytes_written=COUNT,
+    rows_inserted=COUNT,
+    rows_updated=COUNT,
+    rows_deleted=COUNT,
+    files_deleted=COUNT,
 )
-HISTORY_SCHEMA: Final = pa.schema(
-    [
-        *INSTANT_FIELDS,
-        ("operation", pa.string()),
-        ("archived", pa.bool_()),
-        ("partitions", pa.int64()),
-        ("files_written", pa.int64()),
-        ("bytes_written", pa.int64()),
-        ("rows_inserted", pa.int64()),
-        ("rows_updated", pa.int64()),
-        ("rows_deleted", pa.int64()),
-        ("files_deleted", pa.int64()),
-    ]
+FILES_SCHEMA: Final = schema_of(
+    partition=TEXT,
+    file_id=TEXT,
+    base_instant=TEXT,
+    base_at=TIME,
+    path=TEXT,
+    size=COUNT,
+    log_paths=TEXTS,
 )
-FILES_SCHEMA: Final = pa.schema(
-    [
-        ("partition", pa.string()),
-        ("file_id", pa.string()),
-        ("base_instant", pa.string()),
-        ("base_at", TIME),
-        ("path", pa.string()),
-        ("size", pa.int64()),
-        ("log_paths", pa.list_(pa.string())),
-    ]
+PARTITIONS_SCHEMA: Final = schema_of(
+    partition=TEXT, file_groups=COUNT, base_files=COUNT, log_files=COUNT, bytes=COUNT
 )
-PARTITIONS_SCHEMA: Final = pa.schema(
-    [
-        ("partition", pa.string()),
-        ("file_groups", pa.int64()),
-        ("base_files", pa.int64()),
-        ("log_files", pa.int64()),
-        ("bytes", pa.int64()),
-    ]
+STATS_SCHEMA: Final = schema_of(
+    partition=TEXT,
+    file_groups=COUNT,
+    base_files=COUNT,
+    log_files=COUNT,
+    base_bytes=COUNT,
+    log_bytes=COUNT,
+    smallest=COUNT,
+    median=COUNT,
+    largest=COUNT,
 )
-STATS_SCHEMA: Final = pa.schema(
-    [
-        ("partition", pa.string()),
-        ("file_groups", pa.int64()),
-        ("base_files", pa.int64()),
-        ("log_files", pa.int64()),
-        ("base_bytes", pa.int64()),
-        ("log_bytes", pa.int64()),
-        ("smallest", pa.int64()),
-        ("median", pa.int64()),
-        ("largest", pa.int64()),
-    ]
+COMMIT_SCHEMA: Final = schema_of(
+    partition=TEXT,
+    files_written=COUNT,
+    bytes_written=COUNT,
+    rows_inserted=COUNT,
+    rows_updated=COUNT,
+    rows_deleted=COUNT,
+    replaced_file_ids=TEXTS,
 )
-COMMIT_SCHEMA: Final = pa.schema(
-    [
-        ("partition", pa.string()),
-        ("files_written", pa.int64()),
-        ("bytes_written", pa.int64()),
-        ("rows_inserted", pa.int64()),
-        ("rows_updated", pa.int64()),
-        ("rows_deleted", pa.int64()),
-        ("replaced_file_ids", pa.list_(pa.string())),
-    ]
-)
-PINS_SCHEMA: Final = pa.schema(
-    [
-        ("id", pa.string()),
-        ("instant", pa.string()),
-        ("earliest", pa.string()),
-        ("holder", pa.string()),
-        ("renewed_at", TIME),
-        ("expires_at", TIME),
-        ("problem", pa.string()),
-    ]
+PINS_SCHEMA: Final = schema_of(
+    id=TEXT,
+    instant=TEXT,
+    earliest=TEXT,
+    holder=TEXT,
+    renewed_at=TIME,
+    expires_at=TIME,
+    problem=TEXT,
 )
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -247,8 +232,8 @@ def column_rows(schema: pa.Schema) -> pa.Table:
 
 def property_rows(properties: Mapping[str, str], names: Sequence[str]) -> pa.Table:
     """Return one row a property, in the order of ``names``."""
-    text = pa.schema([("name", pa.string()), ("value", pa.string())])
-    return pa.table([list(names), [properties[name] for name in names]], text)
+    values = [properties[name] for name in names]
+    return pa.table([list(names), values], schema_of(name=TEXT, value=TEXT))
 
 
 def pin_rows(leases: Iterable[Lease]) -> pa.Table:

@@ -30,6 +30,7 @@ from fsview.query.queries import (
 from fsview.query.sums import NEWEST, PartitionSums, slice_bytes
 from fsview.snapshot.snapshot import Snapshot
 from strandline.read.state.reader_lease import Leases
+from strandline.records.schema.columns import COUNT, FLAG, TEXT, TEXTS, schema_of
 from strandline.server.rest.listing import BlocksOf, Listing, Row, blocks, one_block
 from strandline.server.rest.operation import Column
 from strandline.server.rest.parameter import Refusal
@@ -55,24 +56,15 @@ from timeline.meta_client import TableMetaClient
 
 CAUSE: Final = "inspect"
 """Under which storage calls are counted."""
+_LOG: Final = schema_of(path=TEXT, size=COUNT, instant=TEXT, version=COUNT, modified_at=TIME)
 TYPES: Final[Mapping[str, pa.DataType]] = {
-    "text": pa.string(),
-    "count": pa.int64(),
+    "text": TEXT,
+    "count": COUNT,
     "number": pa.float64(),
-    "flag": pa.bool_(),
+    "flag": FLAG,
     "time": TIME,
-    "texts": pa.list_(pa.string()),
-    "logs": pa.list_(
-        pa.struct(
-            [
-                ("path", pa.string()),
-                ("size", pa.int64()),
-                ("instant", pa.string()),
-                ("version", pa.int64()),
-                ("modified_at", TIME),
-            ]
-        )
-    ),
+    "texts": TEXTS,
+    "logs": pa.list_(pa.struct(list(_LOG))),
 }
 """Type of a column → Arrow's."""
 
@@ -306,7 +298,7 @@ class ServedTable:
         view = InspectedView(self._view.table, self._view.snapshot)
         planner = CleanPlanner(self._meta(), view, times, settings)
         try:
-            return preview(planner, self._view.snapshot.active, settings.policy)
+            return preview(planner, self._view.snapshot.active)
         except ViewBehindError as error:
             # A rollback or another clean isn't finished; the state that is asked is the newest.
             raise Refusal(

@@ -6,37 +6,26 @@ Each call reads the current state, except those of a scan; only the table's prop
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import datetime
+from functools import partial
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from fsview.model.file_system_view import FileSystemView
-from strandline.read.scan import Scan
+from strandline.read.scan import PinnedTable, Scan
 from strandline.read.state.changed_table import of_one_state
 from strandline.read.state.held_lease import HeldLease
 from strandline.read.state.pin import earliest_time, instant_time
 from strandline.read.state.reader_lease import DEFAULT_TTL_S, Leases, held_from
 from strandline.read.state.slice_source import NEWEST, service_location
-from strandline.table_api.discovery import enclosing_table
+from strandline.table_api import metadata_rows
+from strandline.table_api.discovery import table_at
 from strandline.table_api.history import CommitSummary, TableHistory
 from strandline.table_api.inspect import Inspect
-from strandline.table_api.metadata_rows import (
-    FILES_SCHEMA,
-    HISTORY_SCHEMA,
-    PARTITIONS_SCHEMA,
-    PINS_SCHEMA,
-    STATS_SCHEMA,
-    file_rows,
-    history_rows,
-    partition_rows,
-    pin_rows,
-    stats_rows,
-)
-from strandline.table_api.pinned import PinnedTable
 from strandline.table_api.slice_listing import SliceListing
 from strandline.table_services.archive.policy import archive_settings
 from strandline.table_services.archive.run import Archiver
@@ -46,24 +35,16 @@ from strandline.table_services.clean.preview import CleanPreview, FileFate, prev
 from strandline.table_services.compact.planner import CompactionPlanner
 from strandline.table_services.compact.policy import compaction_settings
 from strandline.table_services.doctor.examination import examine
-from strandline.table_services.doctor.finding import FINDINGS_SCHEMA, findings_table
+from strandline.table_services.doctor.finding import findings_table
 from timeline.clock import SystemClock, TimeGenerator
-from timeline.errors import InputError, TableNotFoundError
+from timeline.errors import InputError
 from timeline.instant import Instant
-from timeline.meta_client import TableMetaClient
 from timeline.storage.open import open_storage, path_text
 from timeline.storage.table_id import absolute
 from timeline.table.config import TableConfig
+from timeline.timeline import Timeline
 
-__all__ = [
-    "FILES_SCHEMA",
-    "FINDINGS_SCHEMA",
-    "HISTORY_SCHEMA",
-    "PARTITIONS_SCHEMA",
-    "PINS_SCHEMA",
-    "STATS_SCHEMA",
-    "Table",
-]
+T = TypeVar("T")
 
 
 class Table:
@@ -92,24 +73,15 @@ class Table:
         service: str | None = None,
         token: str | None = None,
     ) -> None:
+        path = absolute(path_text(base_path))
         self._storage = open_storage(base_path, storage_options)
-        self._service = service_location(
-            absolute(path_text(base_path)), self._storage, storage_options, service, token
-        )
-        try:
-            self._meta = TableMetaClient.open(self._storage)
-        except TableNotFoundError as exc:
-            around = enclosing_table(absolute(path_text(base_path)), storage_options)
-            if around is None:
-                raise
-            hint = f"it is inside the table {around}; a filter chooses partitions of that"
-            raise TableNotFoundError(exc.message, hint=hint) from exc
+        self._service = service_location(path, self._storage, storage_options, service, token)
+        self._meta = table_at(self._storage, path, storage_options)
         self._slices = SliceListing(self._meta, self._service)
 
     def __repr__(self) -> str:
-        config = self.config
         service = "" if self._service is None else f", service={', '.join(self._service.urls)}"
-        kind = f"{config.table_type}, version {config.version}"
+        kind = f"{self.config.table_type}, version {self.config.version}"
         return f"Table({self._storage.base_path!r}, {kind}{service})"
 
     @property
@@ -157,7 +129,7 @@ class Table:
 
         Cost: that of ``files``.
         """
-        return partition_rows(self._slices.newest(as_of=as_of, filter=filter))
+        return metadata_rows.partition_rows(self._slices.newest(as_of=as_of, filter=filter))
 
     def stats(self, *, as_of: str | datetime | None = None, filter: Any = None) -> pa.Table:
         """Return numbers and sizes of files, with the columns of ``STATS_SCHEMA``.
@@ -176,7 +148,7 @@ class Table:
 
         Cost: that of ``files``.
         """
-        return stats_rows(self._slices.newest(as_of=as_of, filter=filter))
+        return metadata_rows.stats_rows(self._slices.newest(as_of=as_of, filter=filter))
 
     def history(
         self, since: str | datetime | None = None, until: str | datetime | None = None
@@ -223,7 +195,7 @@ class Table:
                 instant.requested_time.ljust(17, "9") >= begin and instant.requested_time <= end
             ),
         )
-        return history_rows(entries, zone)
+        return metadata_rows.history_rows(entries, zone)
 
     def commits(self, *, archived: bool = False) -> Iterator[CommitSummary]:
         """Yield what each completed commit recorded about itself, by requested time.
@@ -305,9 +277,11 @@ class Table:
 
         def listed() -> pa.Table:
             if all_slices:
-                return file_rows(self._slices.every(partition, as_of, filter), zone)
+                return metadata_rows.file_rows(self._slices.every(partition, as_of, filter), zone)
             found = self._slices.newest(partition, as_of, filter)
-            return file_rows((each for path in sorted(found) for each in found[path]), zone)
+            return metadata_rows.file_rows(
+                (each for path in sorted(found) for each in found[path]), zone
+            )
 
         return of_one_state(listed)
 
@@ -364,11 +338,7 @@ class Table:
             is read.
         """
         return Scan.of(
-            self._meta,
-            columns=columns,
-            filter=filter,
-            as_of=as_of,
-            limit=limit,
+            *(self._meta, columns, filter, as_of, limit),
             read_optimized=read_optimized,
             service=self._service,
             threads=threads,
@@ -426,7 +396,7 @@ class Table:
 
         Cost: a list, and a read of each lease.
         """
-        return pin_rows(self._leases().all())
+        return metadata_rows.pin_rows(self._leases().all())
 
     def revoke(self, pin: str) -> bool:
         """End a lease, whose reader then may miss files; return whether it existed.
@@ -461,14 +431,7 @@ class Table:
 
         Cost: that of ``files``, and the reads of planning a clean.
         """
-        settings = clean_settings(policy, retain)
-
-        def previewed() -> CleanPreview:
-            with closing(self._slices.view()) as view:
-                timeline = self._meta.active_timeline()
-                return preview(self._planner(view, settings), timeline, settings.policy)
-
-        return of_one_state(previewed)
+        return self._of_clean(clean_settings(policy, retain), preview)
 
     def archivable(
         self, keep_min: int | None = None, keep_max: int | None = None
@@ -485,10 +448,8 @@ class Table:
 
         Cost: lists of the timeline and the leases, and a read of the last clean.
         """
-        settings = archive_settings(keep_min, keep_max)
-        times = TimeGenerator(SystemClock(), self.config.timezone)
-        since = held_from(self._leases().live())
-        archiver = Archiver(self._meta, times, settings, CleanSettings(), since)
+        settings, since = archive_settings(keep_min, keep_max), held_from(self._leases().live())
+        archiver = Archiver(self._meta, self._times(), settings, CleanSettings(), since)
         return of_one_state(lambda: archiver.plan(self._meta.active_timeline()))
 
     def compactable(self, strategy: str | None = None) -> pa.Table:
@@ -500,9 +461,9 @@ class Table:
 
         Returns:
             One row per file group, those of planned compactions first, with the columns
-            ``partition``, ``file_id``, ``base_file``, ``logs`` (their number), ``bytes`` (their
-            size) and ``compaction`` (the requested time of the planned one, else null). Empty for a
-            copy-on-write table.
+            ``partition``, ``file_id``, ``base_file`` (string; its name, null for logs alone),
+            ``logs`` (int64; their number), ``bytes`` (int64; their size) and ``compaction``
+            (string; requested time of the planned one, else null). Empty for copy-on-write.
 
         Raises:
             ConfigError: There is no such strategy, or it doesn't fit the table's partitions.
@@ -510,12 +471,7 @@ class Table:
         Cost: that of ``files``.
         """
         settings = compaction_settings(strategy)
-
-        def previewed() -> pa.Table:
-            with closing(self._slices.view()) as view:
-                return CompactionPlanner(self._meta, view, settings).preview()
-
-        return of_one_state(previewed)
+        return self._of_one_view(lambda v: CompactionPlanner(self._meta, v, settings).preview())
 
     def why(self, file: str, policy: str | None = None, retain: int | None = None) -> FileFate:
         """Return why a data file is still there, or gone.
@@ -537,14 +493,7 @@ class Table:
 
         Cost: a list of the partition; if the file is gone, a read of each clean, and the archive.
         """
-        settings = clean_settings(policy, retain)
-
-        def explained() -> FileFate:
-            with closing(self._slices.view()) as view:
-                timeline = self._meta.active_timeline()
-                return why(self._planner(view, settings), self._meta, timeline, file)
-
-        return of_one_state(explained)
+        return self._of_clean(clean_settings(policy, retain), partial(why, file=file))
 
     def doctor(self, deep: bool = False) -> pa.Table:
         """Return what is wrong with the table, with the columns of ``FINDINGS_SCHEMA``.
@@ -578,9 +527,24 @@ class Table:
         """
         return findings_table(examine(self._meta.storage, SystemClock(), deep=deep))
 
-    def _planner(self, view: FileSystemView, settings: CleanSettings) -> CleanPlanner:
-        times = TimeGenerator(SystemClock(), self.config.timezone)
-        return CleanPlanner(self._meta, view, times, settings)
+    def _times(self) -> TimeGenerator:
+        return TimeGenerator(SystemClock(), self.config.timezone)
+
+    def _of_clean(self, settings: CleanSettings, ask: Callable[[CleanPlanner, Timeline], T]) -> T:
+        def answer(view: FileSystemView) -> T:
+            planner = CleanPlanner(self._meta, view, self._times(), settings)
+            return ask(planner, self._meta.active_timeline())
+
+        return self._of_one_view(answer)
+
+    def _of_one_view(self, ask: Callable[[FileSystemView], T]) -> T:
+        """Return what is asked of a view of the newest instant; again if the table changed."""
+
+        def answer() -> T:
+            with closing(self._slices.view()) as view:
+                return ask(view)
+
+        return of_one_state(answer)
 
     def earliest_instant(self) -> str | None:
         """Return the earliest instant as of which ``scan`` reads rows; ``None`` without a write.
@@ -630,22 +594,10 @@ class Table:
             UnsupportedTableError: The table has no meta columns; else as in ``scan``.
             CorruptMetadataError: As in ``scan``.
 
-        Cost: that of ``scan``, and a read of each commit of the range; see
-            ``strandline.read.state.incremental.pin_range``.
+        Cost: that of ``scan``, and a read of each commit of the range.
         """
-        return Scan.of_range(
-            self._meta,
-            since,
-            until,
-            columns=columns,
-            filter=filter,
-            limit=limit,
-            threads=threads,
-        )
+        return Scan.of_range(self._meta, since, until, columns, filter, limit, threads=threads)
 
     def to_arrow(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """Read the newest committed rows: ``scan(columns).to_arrow()``.
-
-        Columns, types, order and errors are those of ``scan``.
-        """
+        """Read the newest committed rows, as ``scan(columns).to_arrow()`` does."""
         return self.scan(columns).to_arrow()

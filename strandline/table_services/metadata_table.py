@@ -18,7 +18,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from fsview.load.metadata_table_state import FILES, FOLDER
+from fsview.load.metadata_table import FILES, FOLDER
 from strandline.commit.lock.base import TableLock
 from strandline.commit.lock.settings import PROVIDER
 from strandline.table_services.rollback.permission import Permission

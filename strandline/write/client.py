@@ -8,14 +8,12 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Mapping
-from contextlib import closing
 from dataclasses import replace
 from functools import cache, partial, wraps
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast, overload
 
-from fsview.local_view import open_view
 from strandline.commit.conflict import FIRST_LOGS_OF_WRITERS
-from strandline.commit.lock.base import TableLock, Wait
+from strandline.commit.lock.base import Wait
 from strandline.commit.lock.open import open_lock
 from strandline.commit.others_heartbeats import HeartbeatSettings
 from strandline.commit.settings import CLOCK_SKEW
@@ -23,7 +21,7 @@ from strandline.commit.stream_batch import BatchDoneError, StreamBatch
 from strandline.read.state.changed_table import of_one_state
 from strandline.records.commit_history import CommitHistory
 from strandline.settings.read_limits import read_limits
-from strandline.settings.setting import Refusals, Settings
+from strandline.settings.setting import Refusals
 from strandline.table_services.archive.policy import ArchiveSettings
 from strandline.table_services.archive.run import ArchiveResult
 from strandline.table_services.clean.execution import CleanResult, Progress
@@ -70,6 +68,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 F = TypeVar("F", bound=Callable[..., Any])
+Extra: TypeAlias = Mapping[str, str] | None
+"""Text to store in a commit, by key."""
 
 
 def _recorded(name: str) -> Callable[[F], F]:
@@ -152,6 +152,8 @@ class WriteClient:
             engine.bind_address,
             is_custom=is_custom,
         )
+        # Writers of one machine have one clock.
+        skew_ms = settings.get(CLOCK_SKEW) if lock.is_shared else 0
         self._context = WriteContext(
             engine=engine,
             storage=storage,
@@ -160,7 +162,7 @@ class WriteClient:
             archive_settings=ArchiveSettings.of(settings),
             compaction_settings=CompactionSettings.of(settings),
             clock=clock,
-            times=cache(partial(TimeGenerator, clock, skew_ms=_skew_ms(settings, lock))),
+            times=cache(partial(TimeGenerator, clock, skew_ms=skew_ms)),
             history=CommitHistory(),
             embedded=embedded,
             lock=lock,
@@ -176,9 +178,7 @@ class WriteClient:
         state = "closed" if self._is_closed else f"service={context.embedded}"
         return f"WriteClient({context.storage.base_path!r}, {state})"
 
-    def upsert(
-        self, data: object, *, extra_metadata: Mapping[str, str] | None = None
-    ) -> WriteResult:
+    def upsert(self, data: object, *, extra_metadata: Extra = None) -> WriteResult:
         """Update the stored rows with the same keys; insert rows with new keys.
 
         Args:
@@ -199,21 +199,15 @@ class WriteClient:
         """
         return self._write(UPSERT, data, extra_metadata)
 
-    def insert(
-        self, data: object, *, extra_metadata: Mapping[str, str] | None = None
-    ) -> WriteResult:
+    def insert(self, data: object, *, extra_metadata: Extra = None) -> WriteResult:
         """Add rows without comparing keys, to small files first; otherwise as ``upsert``."""
         return self._write(INSERT, data, extra_metadata)
 
-    def bulk_insert(
-        self, data: object, *, extra_metadata: Mapping[str, str] | None = None
-    ) -> WriteResult:
+    def bulk_insert(self, data: object, *, extra_metadata: Extra = None) -> WriteResult:
         """Add rows in new file groups, without comparing keys; otherwise as ``upsert``."""
         return self._write(BULK_INSERT, data, extra_metadata)
 
-    def insert_overwrite(
-        self, data: object, *, extra_metadata: Mapping[str, str] | None = None
-    ) -> WriteResult:
+    def insert_overwrite(self, data: object, *, extra_metadata: Extra = None) -> WriteResult:
         """Replace all rows of the given rows' partitions; otherwise as ``bulk_insert``.
 
         Rows that another writer adds to such a partition at the same time, in file groups of their
@@ -221,15 +215,11 @@ class WriteClient:
         """
         return self._write(INSERT_OVERWRITE, data, extra_metadata)
 
-    def insert_overwrite_table(
-        self, data: object, *, extra_metadata: Mapping[str, str] | None = None
-    ) -> WriteResult:
+    def insert_overwrite_table(self, data: object, *, extra_metadata: Extra = None) -> WriteResult:
         """Replace all rows of the table, even with no rows; otherwise as ``insert_overwrite``."""
         return self._write(INSERT_OVERWRITE_TABLE, data, extra_metadata)
 
-    def delete_partition(
-        self, partitions: object, *, extra_metadata: Mapping[str, str] | None = None
-    ) -> WriteResult:
+    def delete_partition(self, partitions: object, *, extra_metadata: Extra = None) -> WriteResult:
         """Delete all rows of some partitions, whose files stay until a clean.
 
         Rows that another writer adds to such a partition at the same time, in file groups of their
@@ -251,9 +241,7 @@ class WriteClient:
         choice = PartitionChoice.of(partitions)
         return self._write(DELETE_PARTITION, None, extra_metadata, choice)
 
-    def delete(
-        self, data: object, *, extra_metadata: Mapping[str, str] | None = None
-    ) -> WriteResult:
+    def delete(self, data: object, *, extra_metadata: Extra = None) -> WriteResult:
         """Delete the stored rows with the same keys.
 
         Args:
@@ -335,7 +323,7 @@ class WriteClient:
         context = self._open_context()
         beside = self._settled()
         if dry_run:
-            return of_one_state(self._clean_preview)
+            return of_one_state(context.clean_preview)
         meta = self._opened_for_table_service()
         context.last_timeline.forget()
         if may_write(meta.config, context.storage.base_path):
@@ -407,10 +395,8 @@ class WriteClient:
             LockError: The table's lock wasn't acquired, or was lost; nothing was planned.
             StorageError: The storage failed.
         """
-        context = self._open_context()
-        self._settled()
         target = self._compactable(self._target(), plans=True)
-        instant = plan(context, target, if_due=False)
+        instant = plan(self._context, target, if_due=False)
         return None if instant is None else instant.requested_time
 
     @_recorded("compact")
@@ -431,9 +417,7 @@ class WriteClient:
 
         Other errors as of ``schedule_compaction``; after each of them the next call goes on.
         """
-        context = self._open_context()
-        self._settled()
-        return execute_all(context, self._compactable(self._target(), plans=True))
+        return execute_all(self._context, self._compactable(self._target(), plans=True))
 
     @_recorded("compact")
     def compact_planned(self) -> CompactionResult | None:
@@ -444,12 +428,10 @@ class WriteClient:
 
         Errors as of ``compact``.
         """
-        context = self._open_context()
-        self._settled()
         target = self._target()
         if not target.merges_on_read:
             return None
-        return execute_planned(context, self._compactable(target))
+        return execute_planned(self._context, self._compactable(target))
 
     def planned_compactions(self) -> tuple[str, ...]:
         """Return the requested times of the pending compactions, ascending.
@@ -458,8 +440,6 @@ class WriteClient:
             RuntimeError: The client is closed.
             TableError: The table can't be written, or its metadata can't be read.
         """
-        self._open_context()
-        self._settled()
         pending = self._target().timeline.pending()
         return tuple(each.requested_time for each in pending if each.action == COMPACTION)
 
@@ -502,7 +482,6 @@ class WriteClient:
                 f"there is no instant {instant!r}; allowed: a requested time, as in"
                 " WriteResult.instant"
             )
-        self._settled()
         target = self._target()
         context.last_timeline.forget()
         rollbacks = context.rollbacks(target.meta)
@@ -553,7 +532,7 @@ class WriteClient:
         self,
         operation: Operation,
         data: object,
-        extra_metadata: Mapping[str, str] | None,
+        extra_metadata: Extra,
         partitions: PartitionChoice | None = None,
         batch: StreamBatch | None = None,
         wait: Wait | None = None,
@@ -586,12 +565,6 @@ class WriteClient:
         cleaner = self._context.async_cleaner
         return None if cleaner is None else cleaner.settle()
 
-    def _clean_preview(self) -> CleanPreview:
-        context = self._context
-        meta = open_for_table_service(context.storage, context.settings)
-        with closing(open_view(context.storage)) as view:
-            return context.clean_preview(meta, view)
-
     def _opened_for_table_service(self) -> TableMetaClient:
         context = self._context
         context.embedded.replace_ended()
@@ -599,15 +572,12 @@ class WriteClient:
         return context.without_metadata_table(meta)
 
     def _target(self) -> Target:
-        context = self._context
+        """Return the table of an open client, once no asynchronous clean runs."""
+        context = self._open_context()
+        self._settled()
         context.embedded.replace_ended()
         found = open_target(context.storage, context.settings, context.history, create=False)
         return context.ready(found)
-
-
-def _skew_ms(settings: Settings, lock: TableLock) -> int:
-    """Return how far writers' clocks may differ; 0 for writers of one machine."""
-    return settings.get(CLOCK_SKEW) if lock.is_shared else 0
 
 
 def _engine_of(spark_or_engine: object) -> EngineContext[Any]:

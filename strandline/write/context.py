@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from fsview.local_view import open_view
 from fsview.model.file_system_view import FileSystemView
 from strandline.commit.lock.base import TableLock, Wait
 from strandline.commit.others_heartbeats import HeartbeatSettings
@@ -32,7 +34,7 @@ from strandline.write.async_cleaner import AsyncCleaner
 from strandline.write.embedded import EmbeddedService
 from strandline.write.engine.base import EngineContext
 from strandline.write.last_timeline import LastTimeline
-from strandline.write.operation import Operation, Replaces, checked_metadata
+from strandline.write.operation import Operation, Replaces
 from strandline.write.options.settings import (
     MARKERS_TYPE,
     METADATA_TABLE,
@@ -43,10 +45,10 @@ from strandline.write.options.settings import (
 )
 from strandline.write.partition_choice import PartitionChoice
 from strandline.write.result import WriteAccount
-from strandline.write.target import Target
+from strandline.write.target import Target, open_for_table_service
 from strandline.write.tasks.delete_task import A_THREAD, delete_on
 from timeline.clock import Clock, TimeGenerator
-from timeline.errors import WriteConflictError
+from timeline.errors import ConfigError, InputError, WriteConflictError
 from timeline.meta_client import TableMetaClient
 from timeline.storage.base import Storage
 from timeline.table.config import TableConfig
@@ -188,11 +190,13 @@ class WriteContext:
         threads, counted = self.clean_settings.parallelism, storage.for_cause("clean")
         return delete_on(self.engine, counted, threads, proceed, self.driver_deletes)
 
-    def clean_preview(self, meta: TableMetaClient, view: FileSystemView) -> CleanPreview:
+    def clean_preview(self) -> CleanPreview:
         """Return what a clean would delete, without deleting it."""
-        times = self.times(meta.config.timezone)
-        planner = CleanPlanner(meta, view, times, self.clean_settings)
-        return preview(planner, meta.active_timeline(), self.clean_settings.policy)
+        meta = open_for_table_service(self.storage, self.settings)
+        with closing(open_view(self.storage)) as view:
+            times = self.times(meta.config.timezone)
+            planner = CleanPlanner(meta, view, times, self.clean_settings)
+            return preview(planner, meta.active_timeline())
 
     def clean_is_idle(self, timeline: Timeline, zone: str) -> bool:
         """Return whether a clean would find nothing to do.
@@ -301,7 +305,7 @@ class WriteRequest:
             ConfigError: ``extra_metadata`` has the key ``schema``, which is reserved.
             InputError: ``extra_metadata`` isn't a mapping of text to text.
         """
-        extra = checked_metadata(extra_metadata)
+        extra = _checked_metadata(extra_metadata)
         if batch is not None:
             extra.update(batch.extra_metadata)
         account = WriteAccount(
@@ -367,3 +371,16 @@ class WriteRequest:
                 f" {recorded.instant} meanwhile",
                 hint="the write is rolled back; its rows are in the table",
             )
+
+
+def _checked_metadata(extra: Mapping[str, str] | None) -> dict[str, str]:
+    """Return the text to store in a commit; errors as of ``WriteRequest.of``."""
+    if not isinstance(extra or {}, Mapping):
+        raise InputError(f"extra_metadata is {extra!r}; allowed: a mapping of text")
+    checked = dict(extra or {})
+    if "schema" in checked:
+        raise ConfigError("extra_metadata holds 'schema'; allowed: any other name")
+    for name, value in checked.items():
+        if not all(isinstance(text, str) for text in (name, value)):
+            raise InputError(f"extra_metadata holds {name!r}: {value!r}; allowed: text")
+    return checked

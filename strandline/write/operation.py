@@ -8,12 +8,10 @@ Source: Hudi 1.2.0 ``WriteOperationType``, and the ``BaseSparkCommitActionExecut
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from timeline.errors import ConfigError, InputError
 from timeline.instant import COMMIT, REPLACE_COMMIT
 
 
@@ -76,21 +74,3 @@ OPERATIONS: Final = (
     INSERT_OVERWRITE_TABLE,
 )
 """The operations that have rows."""
-
-
-def checked_metadata(extra: Mapping[str, str] | None) -> dict[str, str]:
-    """Return the text that a caller stores in a commit next to the schema.
-
-    Raises:
-        ConfigError: It has the key ``schema``, which is reserved.
-        InputError: It isn't a mapping of text to text.
-    """
-    if not isinstance(extra or {}, Mapping):
-        raise InputError(f"extra_metadata is {extra!r}; allowed: a mapping of text")
-    checked = dict(extra or {})
-    if "schema" in checked:
-        raise ConfigError("extra_metadata holds 'schema'; allowed: any other name")
-    for name, value in checked.items():
-        if not all(isinstance(text, str) for text in (name, value)):
-            raise InputError(f"extra_metadata holds {name!r}: {value!r}; allowed: text")
-    return checked

@@ -21,7 +21,7 @@ from strandline.settings.setting import shortened
 from timeline.errors import InputError
 from timeline.storage.base import Storage
 from timeline.table.config import TableConfig
-from timeline.table.partition_metadata import FILE_NAME
+from timeline.table.partition_metadata import FILE_NAME, path_in
 
 _FORMS = (
     "allowed: a list of partition paths, such as ['region=eu'], or a condition on partition"
@@ -77,8 +77,7 @@ class PartitionChoice:
             self._filter(config, schema)
         for path in self.paths:
             may_be = not path or names_directories(path)
-            file = f"{path}/{FILE_NAME}" if path else FILE_NAME
-            if not may_be or storage.stat(file) is None:
+            if not may_be or storage.stat(path_in(path, FILE_NAME)) is None:
                 raise InputError(
                     f"{storage.base_path} has no partition {shortened(repr(path), _SHOWN)}",
                     hint="a path is as on storage: region=eu in a table with hive-style paths",

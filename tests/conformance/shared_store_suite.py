@@ -276,7 +276,7 @@ class SharedStoreSuite:
                 refused()
         assert other.rows() == {"a": b"1", "row7": b"2"}
         assert other.get(chunks[0].handle) == b"1"
-        with other._table.reading() as session:
+        with other.table.reading() as session:
             assert not session.has_leftovers()
         change(other, row7=None)
         assert store.rows() == {"a": b"1"}

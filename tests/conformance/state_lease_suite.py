@@ -14,7 +14,7 @@ from multiprocessing.context import SpawnProcess
 import pytest
 
 from strandline.fleet.state.base import Check, Delete, Put, StateStore, Versioned
-from tests.conformance.state_subject import TTL_S, StateSubject, WithState
+from tests.conformance.state_subject import TTL_S, StateSubject, WithState, children
 from tests.conformance.state_watch_suite import Told
 from tests.kit.concurrency.manual_clock import ManualClock
 from tests.kit.concurrency.patience import PROCESS_S
@@ -56,7 +56,7 @@ class LeaseSuite(WithState):
             lease = state.hold("members/a", b"url", TTL_S)
             assert lease.key == "members/a"
             assert other.get("members/a") == Versioned(b"url", lease.version)
-            assert other.children("members") == ("a",)
+            assert children(other, "members") == ("a",)
             for client in (state, other):
                 with pytest.raises(StateConflictError, match="'members/a' is at version"):
                     client.hold("members/a", b"", TTL_S)
@@ -134,10 +134,10 @@ class ClockLeaseSuite:
             clock.advance(9_999)
             assert lease.renew()
             clock.advance(9_999)
-            assert two.children("members") == ("a",)
+            assert children(two, "members") == ("a",)
             clock.advance(1)
             assert two.get("members/a") is None
-            assert two.children("members") == ()
+            assert children(two, "members") == ()
             with pytest.raises(StateConflictError, match="'members/a' is absent"):
                 two.write(Check("members/a", lease.version), Put("seats/1", b""))
             assert not lease.renew()
@@ -181,9 +181,9 @@ class ClockLeaseSuite:
             clock = ManualClock(SystemClock().now_ms())
             clock.advance(round(SystemClock().monotonic() * 1000))
             with closing(subject.open(clock)) as state:
-                assert state.children("members") == ("killed",)
+                assert children(state, "members") == ("killed",)
                 process.kill()
                 process.join()
-                assert state.children("members") == ("killed",)
+                assert children(state, "members") == ("killed",)
                 clock.advance(round(TTL_S * 1000))
-                assert state.children("members") == ()
+                assert children(state, "members") == ()

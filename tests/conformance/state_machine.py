@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from strandline.fleet.state.base import ABSENT, Check, Delete, Lease, Op, Put, StateStore, Versioned
+from tests.conformance.state_subject import children
 from tests.kit.concurrency.manual_clock import ManualClock
 from timeline.errors import StateConflictError
 
@@ -165,5 +166,5 @@ class StateMachine(RuleBasedStateMachine):
             assert {key: state.get(key) for key in KEYS} == {
                 key: self.model.there.get(key) for key in KEYS
             }
-            assert state.children("") == tuple(sorted(names))
-            assert state.children("members") == tuple(sorted(below))
+            assert children(state, "") == tuple(sorted(names))
+            assert children(state, "members") == tuple(sorted(below))

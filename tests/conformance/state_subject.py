@@ -21,6 +21,13 @@ class StateSubject(Protocol):
         """Return another client of the same store."""
 
 
+def children(state: StateStore, key: str) -> tuple[str, ...]:
+    """Return the names that follow a key in longer ones, sorted; ``""`` is above all keys."""
+    begin = f"{key}/" if key else ""
+    below = (name[len(begin) :] for name in state.read() if name.startswith(begin))
+    return tuple(sorted({name.partition("/")[0] for name in below}))
+
+
 class WithState:
     """A suite whose tests have one client open."""
 

@@ -1,5 +1,7 @@
 """The demo's command line: what is refused, and what is chosen."""
 
+import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -32,6 +34,14 @@ def test_wrong_numbers_are_refused_with_what_is_allowed(words, told, capsys):
         _arguments(words)
     assert ended.value.code == 2
     assert told in capsys.readouterr().err
+
+
+def test_a_package_that_is_missing_is_named_at_the_start(monkeypatch):
+    monkeypatch.setitem(sys.modules, "duckdb", None)  # as if it weren't installed
+    for name in [name for name in sys.modules if name.startswith("demo.")]:
+        monkeypatch.delitem(sys.modules, name)
+    with pytest.raises(SystemExit, match="the demo needs duckdb, which tox -e demo installs"):
+        import_module("demo.__main__")
 
 
 def test_an_object_store_is_the_default():

@@ -277,11 +277,7 @@ def test_reports_merge():
     ReportedView(lambda: Scripted("x"), "local", one).latest_base_files("p")
     ReportedView(lambda: Scripted("x"), "service", two).all_base_files("p")
     two.fall_back("behind", ViewBehindError("because"))
-    from timeline.storage.base import StorageCalls
-
-    calls = StorageCalls()
-    one.watch(calls)
-    calls.add("list", "lookup", 2)
+    one.add_calls({("list", "lookup"): 2})
     total = LookupReport()
     total.merge(one)
     total.merge(two.as_dict())

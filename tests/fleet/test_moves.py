@@ -80,7 +80,7 @@ FAULTS: Final[tuple[Fault, ...]] = (killed, stopped, cut_off)
 FAR_S: Final = 5 * 3600
 WITHOUT_STORE: Final = 200
 """Retries of Hudi's job: creations of markers are refused while the state store is away after a
-flip (docs/fleet.md), here until a test starts it again."""
+flip (docs/how-to/fleet-groups.md), here until a test starts it again."""
 
 
 def clock_set(off_s: int) -> Fault:

@@ -22,6 +22,7 @@ from strandline.fleet.state.postgres import PostgresState
 from strandline.fleet.state.url import open_state
 from tests.conformance.state_lease_suite import LeaseSuite, holding_process
 from tests.conformance.state_machine import StateMachine
+from tests.conformance.state_subject import children
 from tests.conformance.state_suite import StateSuite
 from tests.conformance.state_watch_suite import Told, WatchSuite
 from tests.kit.servers.postgres_server import PostgresServer, postgres_server
@@ -113,7 +114,7 @@ def test_a_key_can_be_put_where_a_lease_has_ended(subject: Subject) -> None:
 @pytest.mark.property
 def test_the_lease_of_a_killed_process_ends(subject: Subject) -> None:
     with holding_process(subject) as process, closing(subject.open()) as state:
-        assert state.children("members") == ("killed",)
+        assert children(state, "members") == ("killed",)
         process.kill()
         process.join()
         wait_until_absent(state, "members/killed")
@@ -211,7 +212,7 @@ def test_a_server_that_is_away_for_a_while(server: PostgresServer, subject: Subj
         try:
             for use in (
                 lambda: state.get("a"),
-                lambda: state.children(""),
+                lambda: children(state, ""),
                 lambda: state.write(Put("a", b"2", version)),
                 lambda: state.hold("b", b"", 10.0),
                 lease.renew,
@@ -302,7 +303,7 @@ def test_fleets_are_apart(subject: Subject) -> None:
         one.write(Put("a", b"1"))
         one.hold("b", b"1", 10.0)
         assert other.get("a") is None
-        assert other.children("") == ()
+        assert children(other, "") == ()
         other.hold("b", b"1", 10.0)
 
 
@@ -310,7 +311,7 @@ def test_a_url_with_a_fleets_name_opens_it(subject: Subject) -> None:
     named = f"{subject.url}?connect_timeout=60&fleet={subject.fleet}"
     with closing(subject.open()) as one, closing(open_state(named)) as same:
         one.write(Put("a", b"1"))
-        assert same.children("") == ("a",)
+        assert children(same, "") == ("a",)
 
 
 @pytest.mark.parametrize("fleet", ["", "../etc", "a b", "'; DROP SCHEMA strandline_fleet; --"])
@@ -363,10 +364,10 @@ def test_a_role_with_the_rights_that_are_documented_can_do_all(url: str) -> None
             )
             assert kept.renew()
             assert not silent.renew()
-            assert state.children("members") == ("b",)
+            assert children(state, "members") == ("b",)
             kept.release()
             state.write(Delete("seats/1", version))
-            assert state.children("") == ()
+            assert children(state, "") == ()
 
 
 def test_urls_of_others_are_refused_and_passwords_are_not_shown(server: PostgresServer) -> None:

@@ -12,6 +12,7 @@ import pytest
 from strandline.fleet.records import EPOCH
 from strandline.fleet.state.base import Put
 from strandline.fleet.state.url import open_state
+from tests.conformance.state_subject import children
 from tests.fleet.jvm import running_jvm
 from tests.fleet.postgres_place import new_database
 from tests.kit.servers.postgres_server import PostgresServer, postgres_server
@@ -93,7 +94,7 @@ def test_records_of_another_release(kind: str, states: dict[str, str], lake: Pat
         found = opened.get(EPOCH)
         assert found is not None
         assert found.value == epoch, "it was left as it was"
-        assert opened.children("members") == ()
+        assert children(opened, "members") == ()
 
 
 def another_release(url: str) -> None:

@@ -14,12 +14,14 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 from kazoo.client import KazooClient
 
-from strandline.fleet.roster import Roster
+from strandline.fleet.membership import HEARTBEAT_S
+from strandline.fleet.roster import REREAD_S, Roster
 from strandline.fleet.state.base import Delete, Put, StateStore, Versioned
 from strandline.fleet.state.url import open_state
-from strandline.fleet.state.zookeeper import Request, ZookeeperState
+from strandline.fleet.state.zookeeper import LOOK_S, Request, ZookeeperState
 from tests.conformance.state_lease_suite import LeaseSuite, holding_process
 from tests.conformance.state_machine import StateMachine
+from tests.conformance.state_subject import children
 from tests.conformance.state_suite import StateSuite
 from tests.conformance.state_watch_suite import Told, WatchSuite
 from tests.fleet.jvm import running_jvm
@@ -175,7 +177,7 @@ def wait_until_connected(state: ZookeeperState, before: int | None = None) -> No
 @pytest.mark.property
 def test_the_lease_of_a_killed_process_ends(subject: Subject) -> None:
     with holding_process(subject) as process, closing(subject.open()) as state:
-        assert state.children("members") == ("killed",)
+        assert children(state, "members") == ("killed",)
         process.kill()
         process.join()
         wait_until_absent(state, "members/killed")
@@ -203,7 +205,7 @@ def test_a_server_that_is_away_for_a_while(server: ZookeeperServer, subject: Sub
         try:
             for use in (
                 lambda: state.get("a"),
-                lambda: state.children(""),
+                lambda: children(state, ""),
                 lambda: state.write(Put("a", b"2", version)),
                 lambda: state.hold("b", b"", 10.0),
             ):
@@ -247,8 +249,8 @@ def test_nodes_of_others_are_no_keys(server: ZookeeperServer, subject: Subject) 
         try:
             for name in ("a b", "..a:", "é", "seats:2"):
                 client.create(f"/strandline/{subject.fleet}/{name}", b"by hand")
-            assert state.children("") == ("seats",)
-            assert state.children("seats") == ("1", "2")
+            assert children(state, "") == ("seats",)
+            assert children(state, "seats") == ("1", "2")
             client.delete(f"/strandline/{subject.fleet}", recursive=True)
         finally:
             client.stop()
@@ -264,14 +266,14 @@ def test_fleets_are_apart(server: ZookeeperServer, subject: Subject) -> None:
     ):
         one.write(Put("a", b"1"))
         assert other.get("a") is None
-        assert other.children("") == ()
+        assert children(other, "") == ()
 
 
 def test_a_url_with_a_fleets_name_opens_it(subject: Subject) -> None:
     named = f"zk://{subject.hosts}/{subject.fleet}"
     with closing(subject.open()) as one, closing(open_state(named, SESSION_S)) as same:
         one.write(Put("a", b"1"))
-        assert same.children("") == ("a",)
+        assert children(same, "") == ("a",)
 
 
 def test_a_lease_can_not_be_shorter_than_the_session(subject: Subject) -> None:
@@ -326,6 +328,55 @@ def test_a_key_made_anew_between_reads_and_write_is_not_taken_for_the_old_one(
         assert one._nodes.change(fill) is None
         assert seen == [first, two.get("a").version]
         assert two.get("a").value == b"new"
+
+
+def test_a_member_that_is_told_of_nothing_sends_few_packets(
+    server: ZookeeperServer, subject: Subject
+) -> None:
+    """Five in ten seconds, as a router of DH-HDFS, the reading of the whole fleet included."""
+
+    def packets(use: Callable[[], object]) -> int:
+        before = server.received()
+        use()
+        return server.received() - before
+
+    with closing(subject.open()) as one, closing(subject.open()) as two:
+        for key in ("epoch", "mounts", "groups/a", "groups/b", *(f"seats/{n}" for n in range(4))):
+            two.write(Put(key, b"{}"))
+        lease, *_ = (one.hold(f"members/{n}", b"{}", 10.0) for n in range(5))
+        one.watch("", lambda: None)
+        one._look()
+        # The client's thread sends a ping if it has sent nothing else for a while.
+        renewal, look, read = (
+            min(packets(use) for _ in range(5)) for use in (lease.renew, one._look, one.read)
+        )
+    assert (renewal, look) == (1, 1)
+    assert 10 * (renewal / HEARTBEAT_S + look / LOOK_S + read / REREAD_S) <= 5
+
+
+def test_a_lease_that_another_client_deleted_and_made_is_not_renewed(subject: Subject) -> None:
+    """ZooKeeper's own version of both is 0, and the session that made the first still lives."""
+    with closing(subject.open()) as one, closing(subject.open()) as two:
+        lease = one.hold("members/a", b"1", 10.0)
+        assert lease.renew()
+        two.write(Delete("members/a", lease.version))
+        assert not lease.renew()
+        other = two.hold("members/a", b"2", 10.0)
+        assert not lease.renew()
+        assert other.renew()
+        assert two.get("members/a") == Versioned(b"2", other.version)
+
+
+def test_a_renewal_is_no_change(subject: Subject) -> None:
+    with closing(subject.open()) as one, closing(subject.open()) as two:
+        lease = one.hold("members/a", b"1", 10.0)
+        told, before = Told(), two._look()
+        two.watch("", told)
+        assert lease.renew()
+        assert two._look() == before
+        assert two.get("members/a") == Versioned(b"1", lease.version)
+        one.write(Put("a", b""))
+        told.wait()
 
 
 def test_servers_with_their_state_here(subject: Subject, tmp_path: Path) -> None:

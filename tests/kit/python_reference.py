@@ -1,56 +1,33 @@
-"""The text of docs/python.md, from signatures and docstrings; written by ``tests.kit.reference``.
-
-Modules that import pyspark, which most environments don't have, are read as source.
-"""
+"""The text of docs/python.md: public names, errors, codes; by ``tests.kit.reference``."""
 
 from __future__ import annotations
 
-import ast
-import dataclasses
 import inspect
 import re
-import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from executor_proxy import LookupReport, Patience, Timeouts, ViewLocation, connect
-from executor_proxy.view_location import LocatedView
-from strandline import LocalEngine, Table, TimelineService, WriteClient
-from strandline.client import RestClient
-from strandline.fleet.table_servers import servers_of
-from strandline.read.scan import Scan
-from strandline.table_api.history import CommitSummary
-from strandline.table_api.inspect import Inspect
-from strandline.table_api.pinned import PinnedTable
-from strandline.write.result import WriteResult
+from fsview.store.sql import connections
+from fsview.store.sql.sqlite import database
+from tests.kit.python_pages import PAGES, described
 from timeline import errors
 from timeline.errors import StrandlineError
 
-ROOT = Path(__file__).parents[2]
-DOCUMENT = ROOT / "docs" / "python.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "python.md"
 HEAD = """\
 # Reference: Python names and errors
 
-What jobs import: signatures with types and defaults, and the first sentence of each docstring;
-`help(Table.scan)` has parameters, shapes and errors. Other names may change without notice. This
-page is generated from the code by `python -m tests.kit.reference --write`; edit the docstrings.
+What jobs import, with the first sentence of each docstring. Each name leads to its page, which has
+the whole: parameters, results, errors, costs, and an example. Other names may change without
+notice. This page and those are generated from the code by `python -m tests.kit.reference --write`;
+edit the docstrings.
 """
-CLASSES = {
-    "`from strandline import`": (Table, WriteClient, LocalEngine, TimelineService),
-    "Their methods return it": (Scan, Inspect, PinnedTable, CommitSummary, WriteResult),
-    "`from executor_proxy import`": (ViewLocation, LookupReport, Timeouts, Patience),
-    "`connect` returns it": (LocatedView,),
-    "`from strandline.client import`": (RestClient,),
-}
-FUNCTIONS = (connect, servers_of)
-OF_SPARK = {"strandline.spark": ("read",), "strandline.stream": ("write",)}
-"""Public functions of modules that import pyspark."""
-SOURCES = {"strandline.spark_source": ("StrandlineDataSource",)}
 ERRORS_HEAD = """
 ## Errors
 
-All are in `timeline.errors` and descend from `StrandlineError`: indented ones from the one above.
+All descend from `StrandlineError`, indented ones from the one above, and are in `timeline.errors`,
+but for three of stores in SQL, which stay in a service: its log and status have their codes.
 `error.hint` says what to do. Services send `code` and `status`, and their client raises the class
 again; a `retryable` call may succeed later, unchanged.
 """
@@ -85,97 +62,57 @@ REFUSALS = {
 """Code and status → meaning; ``tests/test_docs.py`` looks for others in the service's source."""
 
 
+_MODULES = {module.__name__ for module in (errors, connections, database)}
+"""The modules that define errors."""
+
+
 def python_reference() -> str:
     """Return the document."""
     parts = [HEAD]
-    for how, classes in CLASSES.items():
-        for each in classes:
-            parts += [
-                "",
-                f"## {each.__name__}",
-                "",
-                f"({how})" if how else "",
-                "",
-                _first(each),
-                "",
-            ]
-            parts += [_table(("name", "what it is"), rows)] if (rows := [*_members(each)]) else []
-    parts += ["", "## Functions", "", _table(("name", "what it does"), _functions())]
+    for name, page in PAGES.items():
+        parts += [
+            f"\n## {page.title}\n",
+            f"[All of it](python/{name}.md). {page.about}\n".replace("](../", "]("),
+        ]
+        rows = [(_linked(name, each.heading), _sentence(each.doc)) for each in _all_of(page.things)]
+        parts += [_table(("name", "what it is, or does"), rows)]
     parts += [ERRORS_HEAD, _table(("error", "code", "status", "retryable", "means"), _errors())]
     refusals = ((f"`{code}`", str(status), text) for (code, status), text in REFUSALS.items())
     parts += [REFUSALS_HEAD, _table(("code", "status", "means"), refusals)]
     return re.sub(r"\n{3,}", "\n\n", "\n".join(parts)) + "\n"
 
 
-def _members(kind: type) -> Iterator[tuple[str, str]]:
-    """Yield the public members of a class, methods with their parameters."""
-    told = _attributes(inspect.getdoc(kind) or "")
-    yield from ((f"`{name}`", text) for name, text in told.items())
-    for name, member in sorted(vars(kind).items()):
-        if name.startswith("_") or name in told:
-            continue
-        if isinstance(member, property):
-            yield f"`{name}`", _first(member)
-        elif isinstance(member, staticmethod | classmethod) or inspect.isfunction(member):
-            function = getattr(member, "__func__", member)
-            yield f"`{name}{_signature(function)}`", _first(function)
-    if dataclasses.is_dataclass(kind):
-        missing = {each.name for each in dataclasses.fields(kind)} - told.keys()
-        assert not {name for name in missing if not name.startswith("_")}, (kind, missing)
+def _all_of(things: tuple[Any, ...]) -> Iterator[Any]:
+    for thing in things:
+        yield from described(thing)
 
 
-def _attributes(doc: str) -> dict[str, str]:
-    """Return what a docstring's section `Attributes` says of each, as one line."""
-    section = re.search(r"^Attributes:\n((?:    .*\n|\n)+)", doc + "\n", re.MULTILINE)
-    if section is None:
-        return {}
-    found = re.findall(r"^(\w+): ((?:.|\n(?= ))+)", textwrap.dedent(section[1]), re.MULTILINE)
-    return {name: _sentence(text) for name, text in found}
-
-
-def _signature(function: Any) -> str:
-    """Return parameters with types and defaults, and what is returned."""
-    source = textwrap.dedent(inspect.getsource(function))
-    definition = next(n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.FunctionDef))
-    return _of_source(definition)
-
-
-def _functions() -> Iterator[tuple[str, str]]:
-    for each in FUNCTIONS:
-        package = each.__module__ if "fleet" in each.__module__ else "executor_proxy"
-        yield f"`{package}.{each.__name__}{_signature(each)}`", _first(each)
-    for module, names in (OF_SPARK | SOURCES).items():
-        path = ROOT.joinpath(*module.split(".")).with_suffix(".py")
-        for node in ast.parse(path.read_text("utf-8")).body:
-            if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name in names:
-                doc = ast.get_docstring(node) or ""
-                called = _of_source(node) if isinstance(node, ast.FunctionDef) else ""
-                yield f"`{module}.{node.name}{called}`", _sentence(doc)
-
-
-def _of_source(definition: ast.FunctionDef) -> str:
-    """Return a function's parameters and its result as in the source, without ``self``."""
-    arguments = definition.args
-    for plain in (arguments.posonlyargs, arguments.args):
-        plain[:] = [each for each in plain if each.arg not in ("self", "cls")]
-    returns = "" if definition.returns is None else f" -> {ast.unparse(definition.returns)}"
-    if "contextmanager" in map(ast.unparse, definition.decorator_list):
-        returns = returns.replace("Iterator", "AbstractContextManager", 1)
-    # All parameters have types, so that Python's style has spaces around defaults.
-    return f"({ast.unparse(arguments).replace('=', ' = ')}){returns}"
+def _linked(page: str, heading: str) -> str:
+    """Return a heading as a link to it, by the anchors that code hosts and Sphinx make."""
+    return f"[`{heading}`](python/{page}.md#{heading.replace('.', '').lower()})"
 
 
 def _errors(kind: type[StrandlineError] = StrandlineError, depth: int = 0) -> Iterator[Any]:
     indent = "&emsp;" * depth
     retryable = "yes" if kind.retryable else ""
-    yield f"{indent}`{kind.__name__}`", f"`{kind.code}`", str(kind.status), retryable, _first(kind)
+    yield (
+        f"{indent}`{kind.__name__}`",
+        f"`{kind.code}`",
+        str(kind.status),
+        retryable,
+        _meaning(kind),
+    )
     for below in kind.__subclasses__():
-        if below.__module__ == errors.__name__:
+        if below.__module__ in _MODULES:
             yield from _errors(below, depth + 1)
 
 
-def _first(thing: Any) -> str:
-    return _sentence(inspect.getdoc(thing) or "")
+def _meaning(kind: type[StrandlineError]) -> str:
+    """Return the first paragraph of an error's docstring, and its attributes."""
+    doc = inspect.getdoc(kind) or ""
+    own = re.findall(r"^    (\w+): ", doc.partition("Attributes:")[2], re.MULTILINE)
+    more = f" It has {' and '.join(f'`{name}`' for name in own)}." if own else ""
+    return _sentence(doc) + more
 
 
 def _sentence(doc: str) -> str:

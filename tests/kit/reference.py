@@ -1,4 +1,4 @@
-"""Generate docs/reference.md and python.md from code: ``python -m tests.kit.reference --write``.
+"""Generate docs/reference.md, python.md, python/: ``python -m tests.kit.reference --write``.
 
 Commands come from click, view routes from the route table, settings from the tables of settings.
 ``tests/test_docs.py`` fails if a document is out of date or lacks a route that is served.
@@ -32,7 +32,7 @@ from strandline.write.options.foreign_options import (
     WITHOUT_EFFECT,
     HudiOption,
 )
-from tests.kit import python_reference
+from tests.kit import python_pages, python_reference
 from timeline import tracing
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "reference.md"
@@ -424,11 +424,15 @@ def _with_attributes(cell: str) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print the first document, or with ``--write`` write both once their whole texts are made."""
+    """Print the first document, or with ``--write`` write all once their whole texts are made."""
     if arguments == ["--write"]:
         made = {
             DOCUMENT: reference(),
             python_reference.DOCUMENT: python_reference.python_reference(),
+            **{
+                python_pages.FOLDER / f"{name}.md": python_pages.page(name)
+                for name in python_pages.PAGES
+            },
         }
         for document, text in made.items():
             document.write_text(text, "utf-8")

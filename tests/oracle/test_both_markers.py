@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from strandline.server.marker.announced import announced
+from strandline.server.marker.file import announced
 from tests.oracle.hudi import Hudi, merged, rows_of
 from tests.oracle.tables import (
     FIRST,

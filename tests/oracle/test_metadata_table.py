@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fsview.load.metadata_table_state import FOLDER
+from fsview.load.metadata_table import FOLDER
 from fsview.local_view import LocalView
 from strandline.table_services.metadata_table import INDEX_DEFINITIONS_FOLDER
 from tests.kit.storage.faulty_storage import Crash, Effect, Fault, FaultyStorage

@@ -2,7 +2,7 @@
 
 The steps and options are those of ``tests/spark/test_quick_start.py``. After each step the frames
 that both read have the same rows and schema, with the meta columns that don't tell times or names,
-and each reads the other's table as its own. What differs is in docs/writing.md.
+and each reads the other's table as its own. What differs is in docs/how-to/from-hudi-jar.md.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Hudi's quick start for PySpark, with its options as they stand and ``WriteClient`` for the jar.
 
 The steps are those of the guide of Hudi 1.x ("Spark Quick Start"), then those that only the guide
-of 0.x has. Where a step differs, docs/writing.md says so ("Hudi's quick start"), and the test shows
+of 0.x has. Where a step differs, docs/how-to/from-hudi-jar.md says so, and the test shows
 it here.
 """
 

@@ -281,6 +281,32 @@ def test_many_commits_read_once_what_a_clean_would_delete(visit: Visit, root: Pa
     assert read("clean") == 2
 
 
+def test_data_is_shown_while_the_drawings_library_is_loaded_and_without_it(
+    visit: Visit, root: Path
+) -> None:
+    path = root / "undrawn"
+    SmallTable(LocalStorage(str(path))).write(("p=1", "a-0"))
+    late: list[Route] = []
+    visit.page.route("**/vendor/*.js", lambda route: late.append(route))
+    beside = visit.page.get_by_role("region", name="Partitions: table")
+    told = visit.page.get_by_role("region", name="Partitions", exact=True)
+    visit.page.goto(f"{visit.url}/ui/#/{of(path)}", wait_until="commit")
+    visit.page.fill("#token-text", TOKEN)
+    visit.page.keyboard.press("Enter")
+    expect(beside).to_contain_text("p=1")
+    busy = told.locator(".drawing[aria-busy]")
+    expect(busy).to_have_count(1)
+    late.pop().continue_()
+    visit.drawn(2)
+    visit.settle()
+    assert visit.wrong() == []
+    visit.page.reload(wait_until="commit")
+    expect(busy).to_have_count(1)
+    late.pop().abort()
+    expect(told.locator(".drawing")).to_contain_text("Nothing can be drawn")
+    expect(beside).to_contain_text("p=1")
+
+
 def test_a_late_answer_is_of_no_other_partition(visit: Visit, root: Path) -> None:
     path = root / "ordered"
     SmallTable(LocalStorage(str(path))).write(("p=1", "a-0"), ("p=2", "b-0"))

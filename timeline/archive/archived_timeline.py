@@ -19,11 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from timeline.archive.history_folder import manifest_entries, opened, valid_manifest
 from timeline.archive.log_archive import LogArchive
-from timeline.errors import (
-    CorruptMetadataError,
-    InstantNotFoundError,
-    PathNotFoundError,
-)
+from timeline.errors import CorruptMetadataError, InstantNotFoundError, PathNotFoundError
 from timeline.instant import Instant, State, completed_action
 from timeline.metadata import codec
 from timeline.metadata.instant_metadata import InstantMetadata

@@ -157,11 +157,7 @@ def _bytes_in(column: pa.Array) -> int:
 
 
 def _checked(batch: pa.RecordBatch, columns: Iterable[str]) -> list[ArchivedRow]:
-    """Return the rows of a batch.
-
-    Raises:
-        TypeError: A value isn't of its column's type.
-    """
+    """Return the rows of a batch; refuse values that aren't of their column's type."""
     values: dict[str, list[Any]] = {}
     for name in columns:
         column = batch.column(name)

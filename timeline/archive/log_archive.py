@@ -16,7 +16,7 @@ from timeline.encoding import avro
 from timeline.encoding.log_block import AVRO_DATA, SCHEMA, LogBlock, avro_values, read_blocks
 from timeline.errors import CorruptMetadataError, InstantNotFoundError
 from timeline.instant import Instant, State, completed_action
-from timeline.metadata import codec, shape
+from timeline.metadata import codec
 from timeline.metadata import instant_metadata as metadata
 from timeline.metadata.instant_metadata import CommitMetadata, InstantMetadata
 from timeline.storage.base import FileKind, Storage
@@ -99,7 +99,7 @@ class LogArchive:
             raise InstantNotFoundError(f"{instant} is not in the archive {self._folder}")
         try:
             body = _body_of(_decoded(stored), kind, instant.action)
-            value = kind() if body is None else shape.load(kind, body)
+            value = kind() if body is None else codec.load_record(kind, body)
         except ValueError as exc:
             raise CorruptMetadataError(f"{instant} in the archive {self._folder}: {exc}") from exc
         return value.by_folder() if isinstance(value, CommitMetadata) else value

@@ -296,11 +296,7 @@ class _Position:
     pos: int
 
     def take(self, n: int) -> bytes:
-        """Return the next ``n`` bytes.
-
-        Raises:
-            ValueError: There are fewer.
-        """
+        """Return the next ``n`` bytes; refuse to return fewer."""
         end = self.pos + n
         if n < 0 or end > len(self.data):
             raise ValueError(f"{n} bytes wanted at offset {self.pos} of {len(self.data)}")
@@ -333,11 +329,7 @@ class _Form:
 
     @classmethod
     def at(cls, data: bytes | memoryview, begin: int) -> _Form:
-        """Find the parts of the block at an offset.
-
-        Raises:
-            ValueError: There is none.
-        """
+        """Find the parts of the block at an offset, where there must be one."""
         cursor = _Position(data, begin)
         magic = cursor.take(len(MAGIC))
         if magic != MAGIC:

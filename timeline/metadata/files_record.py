@@ -23,14 +23,7 @@ from typing import Any, Final
 from timeline.encoding import avro
 from timeline.encoding.delete_block import deleted_records
 from timeline.encoding.hfile import HFile
-from timeline.encoding.log_block import (
-    AVRO_DATA,
-    DELETE,
-    HFILE_DATA,
-    SCHEMA,
-    LogBlock,
-    avro_values,
-)
+from timeline.encoding.log_block import AVRO_DATA, DELETE, HFILE_DATA, SCHEMA, LogBlock, avro_values
 from timeline.errors import CorruptMetadataError
 
 ALL_PARTITIONS: Final = "__all_partitions__"

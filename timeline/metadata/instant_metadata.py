@@ -13,8 +13,9 @@ Source: Hudi 1.2.0 ``org.apache.hudi.avro.model``, ``HoodieCommitMetadata``, ``H
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from timeline.errors import CorruptMetadataError
@@ -107,6 +108,17 @@ class CommitMetadata:
     operation_type: str = "UNKNOWN"
     compacted: bool = False
     partition_to_replace_file_ids: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def stats(self) -> Iterator[WriteStat]:
+        """The stats of the files written, those of a partition together."""
+        return chain.from_iterable(self.partition_to_write_stats.values())
+
+    @property
+    def replaced_groups(self) -> set[tuple[str, str]]:
+        """(partition path, file id) of the groups that this instant replaces."""
+        groups = self.partition_to_replace_file_ids.items()
+        return {(partition, file_id) for partition, ids in groups for file_id in ids}
 
     def by_folder(self) -> CommitMetadata:
         """Return a copy with partitions named by their folders, as ``partition_folder`` does."""
@@ -483,6 +495,5 @@ def _has_negative_size(commit: CommitMetadata) -> bool:
         stat.file_size_in_bytes < 0
         or (stat.log_offset or 0) < 0
         or (stat.cdc_stats and min(stat.cdc_stats.values()) < 0)
-        for stats in commit.partition_to_write_stats.values()
-        for stat in stats
+        for stat in commit.stats
     )

@@ -14,11 +14,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from timeline.encoding import avro
-from timeline.encoding.json_cursor import JsonCursor
-from timeline.encoding.json_text import bounded_loads
+from timeline.encoding.json_text import JsonCursor, bounded_loads
 from timeline.errors import CorruptMetadataError
-from timeline.metadata import shape
-from timeline.metadata.codec import COMMIT_RECORDS, WRITE_STATS
+from timeline.metadata.codec import (
+    COMMIT_RECORDS,
+    WRITE_STATS,
+    check,
+    checked_integer,
+    checked_text,
+    load_record,
+)
 from timeline.metadata.instant_metadata import NULL_COMMIT, CommitMetadata, partition_folder
 
 BATCH_BYTES: Final = 1 << 20
@@ -118,7 +123,7 @@ def commit_files(
                 _supersedes(stat.get("path"), stat.get("prevCommit")) for stat in stats
             ):
                 superseding.add(partition)
-        read = shape.load(CommitMetadata, rest).by_folder()
+        read = load_record(CommitMetadata, rest).by_folder()
         return CommitFiles(read, files, superseding, previous)
     except _DAMAGE as exc:
         raise _corrupt(data, source, exc) from exc
@@ -173,7 +178,7 @@ def _write_stats(
     rest.update(record)
     for partition, stats in () if by_partition is None else by_partition.items():
         if stats is not None:
-            yield partition_folder(shape.checked_text(partition)), _checked(stats)
+            yield partition_folder(checked_text(partition)), _checked(stats)
 
 
 def _write_stats_of_json(
@@ -189,7 +194,7 @@ def _write_stats_of_json(
             for partition in cursor.members():
                 if not cursor.null():
                     for stats in cursor.batches():
-                        yield partition_folder(shape.checked_text(partition)), _checked(stats)
+                        yield partition_folder(checked_text(partition)), _checked(stats)
     cursor.end()
     if not found:
         raise ValueError(f"it has no {WRITE_STATS}")
@@ -197,12 +202,12 @@ def _write_stats_of_json(
 
 def _checked(stats: Any) -> list[_Stat]:
     """Return the write stats of a partition, without nulls."""
-    shape.check(stats, list)
+    check(stats, list)
     if set(map(type, stats)) == {dict}:  # nearly always
         return stats  # type: ignore[no-any-return]
     found = [stat for stat in stats if stat is not None]
     for stat in found:
-        shape.check(stat, dict)
+        check(stat, dict)
     return found
 
 
@@ -245,13 +250,13 @@ def _supersedes(path: str | None, previous: str | None) -> bool:
 
 def _name(path: str) -> str:
     if type(path) is not str or not path.isascii():  # rarely
-        shape.checked_text(path)
+        checked_text(path)
     return path.rpartition("/")[2]
 
 
 def _size(size: Any) -> int:
     if type(size) is int and 0 <= size < 1 << 63:  # nearly always
         return size
-    if size is not None and shape.checked_integer(size) < 0:
+    if size is not None and checked_integer(size) < 0:
         raise ValueError("it has a file of negative size")
     return 0

@@ -3,10 +3,15 @@
 s3fs turns an answer of S3 into a Python error whose cause is botocore's, with S3's code for it;
 errors of botocore, aiohttp, gcsfs and google.auth have no common base class, and s3fs raises
 botocore's unchanged if the store can't be reached.
+
+``ReadFile`` is an open file whose errors are turned into these. pyarrow passes Python's errors on
+unchanged, but also raises ``OSError`` for invalid content: without it a file deleted while it is
+read would be indistinguishable from a damaged one.
 """
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -97,3 +102,55 @@ def s3_response(exc: OSError) -> Mapping[str, Any]:
     """
     response = getattr(exc.__cause__, "response", None)
     return response if isinstance(response, Mapping) else {}
+
+
+class ReadFile(io.RawIOBase):
+    """A file of fsspec with random access, for ``pyarrow.PythonFile``.
+
+    Reading raises:
+        PathNotFoundError: The file is gone.
+        StorageUnavailableError: The file system can't be reached, or refuses.
+    """
+
+    def __init__(self, file: Any, full: str) -> None:
+        """Wrap a file.
+
+        Args:
+            file: The file, which is closed with this one.
+            full: Its path in the file system, for messages.
+        """
+        self._file = file
+        self._full = full
+
+    @property
+    def size(self) -> int:
+        """Its size in bytes; only for files of object stores."""
+        return int(self._file.size)
+
+    def readable(self) -> bool:
+        """Return true."""
+        return True
+
+    def seekable(self) -> bool:
+        """Return true."""
+        return True
+
+    def tell(self) -> int:
+        """Return the position."""
+        return int(self._file.tell())
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Change the position; return it."""
+        with mapped_client_errors(self._full):
+            return int(self._file.seek(offset, whence))
+
+    def read(self, size: int = -1) -> bytes:
+        """Return the next bytes; fewer only at the end of the file."""
+        with mapped_client_errors(self._full):
+            data: bytes = self._file.read(size)
+            return data
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+        super().close()

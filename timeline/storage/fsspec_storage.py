@@ -1,7 +1,7 @@
 """``FsspecStorage``: a table on anything that fsspec opens (object stores, HDFS, memory).
 
 ``create`` works only on file systems that are known to create exclusively
-(``timeline.storage.exclusive_create``). Object stores have no directories, so ``make_dir`` may do
+(``timeline.storage.conditional_file``). Object stores have no directories, so ``make_dir`` may do
 nothing.
 """
 
@@ -27,11 +27,16 @@ from timeline.storage.base import (
     checked_path,
     timed,
 )
-from timeline.storage.client_error import mapped_client_errors
-from timeline.storage.conditional_file import ConditionalFile, open_conditional_file, protocols
-from timeline.storage.exclusive_create import Create, creates_exclusively, exclusive_create
+from timeline.storage.client_error import ReadFile, mapped_client_errors
+from timeline.storage.conditional_file import (
+    ConditionalFile,
+    Create,
+    creates_exclusively,
+    exclusive_create,
+    open_conditional_file,
+    protocols,
+)
 from timeline.storage.new_file import NewFile, NewS3File
-from timeline.storage.read_file import ReadFile
 from timeline.storage.s3 import (
     KEYS_A_REQUEST,
     OBJECT_STORES,
@@ -184,7 +189,7 @@ class FsspecStorage(Storage):
                 opened = pa.BufferReader(self._fs.cat_file(full))
             else:
                 self.calls.add("read", self._cause)
-                opened = pa.PythonFile(self._opened(full), mode="r")
+                opened = pa.PythonFile(ReadFile(self._opened(full), full), mode="r")
         if kind is not None:
             try:
                 self.limits.check(kind, full, opened.size())
@@ -203,16 +208,16 @@ class FsspecStorage(Storage):
                 self._tails.keep(full, tail)
         if len(tail) < TAIL_BYTES:
             return pa.BufferReader(tail)
-        return pa.PythonFile(TailedFile(self._opened(full), tail), mode="r")
+        return pa.PythonFile(TailedFile(self._opened(full), full, tail), mode="r")
 
-    def _opened(self, full: str) -> ReadFile:
+    def _opened(self, full: str) -> Any:
         try:
-            return ReadFile(self._fs.open(full, "rb"), full)
+            return self._fs.open(full, "rb")
         except FileNotFoundError:
             # A cached listing lacks a file that another process has created since. Without the
             # cache each file would cost one more request.
             self._fs.invalidate_cache(full.rpartition("/")[0])
-            return ReadFile(self._fs.open(full, "rb"), full)
+            return self._fs.open(full, "rb")
 
     @timed("create")
     def create(self, path: str, data: bytes = b"") -> None:

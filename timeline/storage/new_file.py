@@ -36,8 +36,7 @@ from timeline.errors import (
 )
 from timeline.storage.base import Storage, meanwhile
 from timeline.storage.client_error import mapped_client_errors
-from timeline.storage.conditional_file import protocols, s3_conditions
-from timeline.storage.exclusive_create import Create
+from timeline.storage.conditional_file import Create, protocols, s3_conditions
 from timeline.storage.s3 import OBJECT_STORES, abort_uploads
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from timeline.storage.base import FileInfo
-from timeline.storage.read_file import ReadFile
+from timeline.storage.client_error import ReadFile
 
 OBJECT_STORES: Final = frozenset({"s3", "s3a"})
 """Protocols of s3fs, for which this module makes some requests itself."""
@@ -118,22 +118,14 @@ class KeptTails:
             self._tails[full] = tail
 
 
-class TailedFile(io.RawIOBase):
+class TailedFile(ReadFile):
     """A file of fsspec whose last bytes are in memory already; for ``pyarrow.PythonFile``."""
 
-    def __init__(self, file: ReadFile, tail: bytes) -> None:
-        self._file = file
+    def __init__(self, file: Any, full: str, tail: bytes) -> None:
+        """Wrap a file as ``ReadFile``; ``tail`` is its end."""
+        super().__init__(file, full)
         self._tail = tail
-        self._size = file.size
         self._at = 0
-
-    def readable(self) -> bool:
-        """Return true."""
-        return True
-
-    def seekable(self) -> bool:
-        """Return true."""
-        return True
 
     def tell(self) -> int:
         """Return the position."""
@@ -141,22 +133,17 @@ class TailedFile(io.RawIOBase):
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         """Change the position; return it."""
-        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self.size}[whence]
         self._at = start + offset
         return self._at
 
     def read(self, size: int = -1) -> bytes:
         """Return the next bytes; fewer only at the end of the file."""
-        end = self._size if size < 0 else min(self._at + size, self._size)
+        end = self.size if size < 0 else min(self._at + size, self.size)
         start, self._at = self._at, max(self._at, end)
-        tail_start = self._size - len(self._tail)
+        tail_start = self.size - len(self._tail)
         if start >= tail_start:
             return self._tail[start - tail_start : max(end - tail_start, 0)]
-        self._file.seek(start)
-        head = self._file.read(min(end, tail_start) - start)
+        super().seek(start)
+        head = super().read(min(end, tail_start) - start)
         return head + self._tail[: max(end - tail_start, 0)]
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
-        super().close()

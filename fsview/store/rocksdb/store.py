@@ -1,8 +1,16 @@
 """``RocksStore``: the blobs and rows of a table in RocksDB, which outlive the process.
 
-There is one database for each table (``fsview.store.rocksdb.row_keys``). A commit is one write
-batch in the log, so kill -9 loses all of it or nothing. The log isn't synced to the disk: after a
-loss of power the last commits may be missing.
+There is one database for each table. Its keys; numbers are big-endian, 8 bytes::
+
+    b <handle>    a blob
+    h <handle>    empty; lists the blob, so that a sweep reads no blobs
+    m             JSON: format and the table's id
+    r <name>      a row
+    s <step>      the state after the last commit
+
+A commit is one write batch in the log, so kill -9 loses all of it or nothing. Each writes the state
+of its own step and deletes the state before. The log isn't synced to the disk: after a loss of
+power the last commits may be missing.
 
 A directory that isn't a complete store of this table and format is set aside
 (``fsview.store.rocksdb.store_directory``). Damage with which it still opens is found when reading,
@@ -20,29 +28,17 @@ import os
 import threading
 import weakref
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from struct import Struct
 from typing import Any, ClassVar, Final
 
 from fsview.store.base import RETRY_S, Blob, Handle, MakeRows, Store, StoredChunk
-from fsview.store.rocksdb.database import RocksDatabase, RocksError
-from fsview.store.rocksdb.engine import Compactions, RocksEngine
-from fsview.store.rocksdb.row_keys import (
-    ALL,
-    HANDLES,
-    MARKER,
-    ROWS,
-    STATES,
-    CommitState,
-    blob_key,
-    handle_key,
-    handle_of,
-    marker,
-    row_key,
-    row_name,
-)
+from fsview.store.rocksdb.engine import Compactions, RocksDatabase, RocksEngine, RocksError
 from fsview.store.rocksdb.store_directory import StorePlace
 from timeline.clock import Clock, SystemClock
+from timeline.encoding.json_text import dumps
 from timeline.errors import (
     BlobLostError,
     StoreError,
@@ -51,6 +47,83 @@ from timeline.errors import (
     StoreUnavailableError,
 )
 from timeline.storage.table_id import TableId
+
+FORMAT: Final = 1
+"""Version of this layout; a store of another version isn't read."""
+
+MARKER: Final = b"m"
+HANDLES: Final = b"h"
+ROWS: Final = (b"r", b"s")
+"""Half-open key range [first, end) of the rows; likewise ``STATES`` and ``ALL``."""
+STATES: Final = (b"s", b"t")
+ALL: Final = (b"", b"t")
+
+_KEY: Final = Struct(">cQ")
+_STATE: Final = Struct(">QQQ")
+
+
+@dataclass(frozen=True, slots=True)
+class CommitState:
+    """The state of a store after a commit.
+
+    Attributes:
+        step: Number of commits so far.
+        next_handle: The least handle never used.
+        blobs: Number of blobs.
+        compacted_bytes: Size of the files after the last compaction.
+    """
+
+    step: int = 0
+    next_handle: int = 1
+    blobs: int = 0
+    compacted_bytes: int = 0
+
+    @property
+    def key(self) -> bytes:
+        """The key of the state."""
+        return _KEY.pack(b"s", self.step)
+
+    def to_bytes(self) -> bytes:
+        """Return the value stored at ``key``."""
+        return _STATE.pack(self.next_handle, self.blobs, self.compacted_bytes)
+
+    @classmethod
+    def of(cls, key: bytes, content: bytes) -> CommitState:
+        """Read a state back from its key and value."""
+        return cls(_KEY.unpack(key)[1], *_STATE.unpack(content))
+
+
+def blob_key(handle: Handle) -> bytes:
+    """Return the key of a blob."""
+    return _KEY.pack(b"b", handle)
+
+
+def handle_key(handle: int) -> bytes:
+    """Return the key that lists a blob."""
+    return _KEY.pack(HANDLES, handle)
+
+
+def handle_of(key: bytes) -> Handle:
+    """Return the handle in a key of ``handle_key``."""
+    return Handle(_KEY.unpack(key)[1])
+
+
+def row_key(name: str) -> bytes:
+    """Return the key of a row."""
+    # Names may come from a file system whose names aren't all UTF-8.
+    return b"r" + name.encode("utf-8", "surrogatepass")
+
+
+def row_name(key: bytes) -> str:
+    """Return the name in a key of ``row_key``."""
+    return key[1:].decode("utf-8", "surrogatepass")
+
+
+def marker(table_id: TableId) -> bytes:
+    """Return the value that marks a store of this table."""
+    name = str(table_id).encode("utf-8", "backslashreplace").decode()
+    return dumps({"format": FORMAT, "table": name})
+
 
 logger = logging.getLogger(__name__)
 
@@ -395,14 +468,8 @@ class RocksStore(Store):
     ) -> None:
         """Write changes, and delete forgotten and swept blobs; with the lock held.
 
-        Args:
-            database: The database.
-            changes: The changes.
-            swept: Handles of blobs that aren't forgotten, but to be deleted.
-            added: Number of new blobs.
-            cleared: Half-open key range to be deleted before.
-            names_all: Whether no row names a forgotten blob after it, even if the table was
-                followed in memory alone.
+        ``added`` blobs are new, and the key range ``cleared`` is deleted before. ``names_all``: no
+        row names a forgotten blob after it, even if the table was followed in memory alone.
         """
         assert self._state is not None, "it was opened"
         # Other threads append meanwhile: what they add waits for the next write.

@@ -12,11 +12,11 @@ chunks of rows whenever it adopts them. The store counts them: the blob is forgo
 A handle has 128 bits: 64 random ones for each opened store, then a counter. None comes twice, even
 from a database that fell back.
 
-``fsview.store.sql.deletions`` deletes unreferenced blobs. The journal reaches back as far as these
+``fsview.store.sql.upkeep`` deletes unreferenced blobs. The journal reaches back as far as these
 are kept.
 
 A step of many rows writes them in several transactions, where no reader sees them
-(``fsview.store.sql.building``), and takes effect in a short one.
+(``Building``), and takes effect in a short one.
 """
 
 from __future__ import annotations
@@ -32,9 +32,7 @@ from secrets import randbits, token_bytes
 from typing import Any, ClassVar, Final
 
 from fsview.store.base import Blob, Handle, MakeRows, RecordRows, Store, StoredChunk
-from fsview.store.sql.building import Building
 from fsview.store.sql.database import Database
-from fsview.store.sql.deletions import Deletions
 from fsview.store.sql.session import (
     LEASE_S,
     CommittedStep,
@@ -44,8 +42,9 @@ from fsview.store.sql.session import (
     Session,
     TableHead,
 )
-from fsview.store.sql.shared_table import AT_ONCE, STAMP_BYTES, SharedTable
+from fsview.store.sql.shared_table import AT_ONCE, STAMP_BYTES, Building, SharedTable
 from fsview.store.sql.stored_form import blob_bytes
+from fsview.store.sql.upkeep import Deletions
 from timeline.errors import BlobLostError, ConfigError, StoreBehindError, StoreError
 from timeline.storage.table_id import TableId
 
@@ -64,6 +63,9 @@ class SharedStore(Store):
 
     The lock guards which head was seen and the number of chunks of each handle. A process forked
     from the one that opened it can't use it.
+
+    Attributes:
+        table: What the database has of the table.
     """
 
     kind: ClassVar[str] = "SQL"
@@ -102,7 +104,7 @@ class SharedStore(Store):
         super().__init__()
         if kept_steps < 0:
             raise ConfigError(f"a store that keeps {kept_steps} steps: must be at least 0")
-        self._table = SharedTable(database, table_id)
+        self.table = SharedTable(database, table_id)
         self._kept_steps = kept_steps
         self.moved_at_once: Final = moved_at_once
         self._lock = threading.Lock()
@@ -111,17 +113,17 @@ class SharedStore(Store):
         self._chunks = ChunkCounts(self.forgotten)
         self._at_once = self._collected_at = at_once
         self._building = Building(
-            self._table,
+            self.table,
             self._opener.to_bytes(_COUNTER_BITS // 8, "big"),
             at_once=at_once,
             lease_s=lease_s,
             wait=wait,
         )
         self._deletions = Deletions(
-            self._table, self._building, kept_steps=kept_steps, at_once=at_once, leads=leads
+            self.table, self._building, kept_steps=kept_steps, at_once=at_once, leads=leads
         )
         try:
-            self._seen = self._table.found_or_made().head
+            self._seen = self.table.found_or_made().head
         except StoreError as exc:
             # The table is followed without it; nothing is committed before the rows were read.
             logger.warning("%s can't be used yet: %s", self, exc)
@@ -134,7 +136,7 @@ class SharedStore(Store):
             StoreBehindError: The database doesn't have the table any more.
             StoreError: It can't be read.
         """
-        return self._table.head().head
+        return self.table.head().head
 
     def check(self) -> None:
         """Check that the rows can be read now; a table that the database doesn't have is added.
@@ -142,7 +144,7 @@ class SharedStore(Store):
         Raises:
             StoreError: They can't be read, or the table can't be added.
         """
-        self._table.found_or_made()
+        self.table.found_or_made()
 
     def since(self, seen: Head) -> list[CommittedStep]:
         """Return the steps after one that was seen, oldest first.
@@ -151,8 +153,8 @@ class SharedStore(Store):
             StoreBehindError: The database doesn't have it; only ``rows`` has what is recorded.
             StoreError: The journal can't be read.
         """
-        with self._table.reading() as session:
-            return self._table.since(session, seen)
+        with self.table.reading() as session:
+            return self.table.since(session, seen)
 
     def changes(self) -> CommittedSteps | None:
         """Return what others committed since the head that was seen; ``None`` if nothing.
@@ -165,11 +167,11 @@ class SharedStore(Store):
 
         Cost: one transaction, of one statement if there is nothing.
         """
-        with self._lock, self._table.reading() as session:
-            head, seen = self._table.head_in(session).head, self._seen
+        with self._lock, self.table.reading() as session:
+            head, seen = self.table.head_in(session).head, self._seen
             if head == seen:
                 return None
-            steps = self._table.since(session, seen)
+            steps = self.table.since(session, seen)
             names = {name for step in steps for name in step.rows}
             found = session.rows(names)
         return CommittedSteps(seen, head, tuple(steps), {name: found.get(name) for name in names})
@@ -202,20 +204,12 @@ class SharedStore(Store):
         """See ``Store``; the next commit continues the head of these rows."""
         # In one step, or a commit of another thread in between would count as another server's.
         with self._lock:
-            self._seen, rows = self.state()
+            self._seen, rows = self.table.state()
         return rows
-
-    def state(self) -> tuple[Head, Mapping[str, bytes]]:
-        """Return the head and all rows; a table that the database doesn't have is added.
-
-        Raises:
-            StoreError: They can't be read, or the table can't be added.
-        """
-        return self._table.state()
 
     def get(self, handle: Handle) -> bytes:
         """See ``Store``."""
-        return self._table.blob(handle)
+        return self.table.blob(handle)
 
     def turn(self) -> AbstractContextManager[bool]:
         """Wait for the turn to read the table's storage; see ``Database.turn``.
@@ -223,7 +217,7 @@ class SharedStore(Store):
         Raises:
             StoreError: The database can't be asked for it.
         """
-        return self._table.turn()
+        return self.table.turn()
 
     def commit(
         self,
@@ -251,7 +245,7 @@ class SharedStore(Store):
             StoreError: Nothing was kept, or that isn't known: then a next commit with rows is
                 refused with the error above.
         """
-        self._table.check_open()
+        self.table.check_open()
         with self._lock:
             handles = [self._new_handle() for _ in blobs]
             # Before the transaction, so that others needn't wait for it.
@@ -270,7 +264,7 @@ class SharedStore(Store):
         """See ``Store``; a server that is behind frees nothing."""
         if not self.forgotten:
             return
-        if self._table.is_closed:
+        if self.table.is_closed:
             self.forgotten.clear()
             return
         try:
@@ -305,12 +299,12 @@ class SharedStore(Store):
             StoreBehindError: Another server committed since, so ``live`` may lack handles.
             StoreError: Some are left.
         """
-        with self._table.reading() as session:
+        with self.table.reading() as session:
             found = session.handles(garbage=False)
         live = frozenset(live)
         orphans = [h for h in found if h not in live and h >> _COUNTER_BITS != self._opener]
         for start in range(0, len(orphans), AT_ONCE):
-            with self._lock, self._table.writing() as session:
+            with self._lock, self.table.writing() as session:
                 self._check_seen(session)
                 self._deletions.discard(session, orphans[start : start + AT_ONCE])
             self._deletions.delete_more()
@@ -326,12 +320,12 @@ class SharedStore(Store):
 
     def interrupt(self) -> None:
         """See ``Store``; deletions end after the transaction that is under way."""
-        self._table.close()
+        self.table.close()
 
     def status(self) -> dict[str, Any]:
         """See ``Store``; without its database, a store has no blobs."""
         try:
-            head = self._table.head()
+            head = self.table.head()
         except StoreError as exc:
             logger.debug("a store has no figures: %s", exc)
             head = TableHead(self._seen, 0, 0)
@@ -339,7 +333,7 @@ class SharedStore(Store):
         return {"kind": self.kind, **figures}
 
     def __str__(self) -> str:
-        return str(self._table)
+        return str(self.table)
 
     # Transactions; those that write, with the lock held.
 
@@ -361,7 +355,7 @@ class SharedStore(Store):
         if is_built:
             self._building.write(rows, self._check_seen)
         try:
-            with self._chunks.taken(self._at_once) as forgotten, self._table.writing() as session:
+            with self._chunks.taken(self._at_once) as forgotten, self.table.writing() as session:
                 is_untidy = self._check_seen(session).is_untidy
                 if is_built:
                     self._building.show(session, anew=anew)
@@ -381,7 +375,7 @@ class SharedStore(Store):
             raise
         except StoreError:
             # The answer to a commit can get lost: the stamp shows whether it took effect.
-            if not self._table.is_at(to):
+            if not self.table.is_at(to):
                 self._building.give_up()
                 raise
         self._seen = to
@@ -399,8 +393,8 @@ class SharedStore(Store):
         """Add blobs that no row names, which isn't a step."""
         if not blobs and (self.is_ahead() or not self.forgotten):
             return
-        with self._chunks.taken(self._at_once) as forgotten, self._table.writing() as session:
-            head = self._table.head_in(session).head
+        with self._chunks.taken(self._at_once) as forgotten, self.table.writing() as session:
+            head = self.table.head_in(session).head
             session.add_blobs(blobs)
             is_newest = not self.is_ahead() and head == self._seen
             if is_newest:
@@ -423,7 +417,7 @@ class SharedStore(Store):
             for _ in range(-(-len(self.forgotten) // self._at_once)):
                 with (
                     self._chunks.taken(self._at_once) as forgotten,
-                    self._table.batch() as session,
+                    self.table.batch() as session,
                 ):
                     if is_ahead():  # after they were taken
                         self._chunks.give_back(forgotten)
@@ -434,7 +428,7 @@ class SharedStore(Store):
             logger.debug("forgotten blobs of %s wait for the next commit: %s", self, exc)
 
     def _check_seen(self, session: Session) -> TableHead:
-        found = self._table.head_in(session)
+        found = self.table.head_in(session)
         head = found.head
         if head != self._seen:
             raise StoreBehindError(

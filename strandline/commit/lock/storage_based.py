@@ -161,9 +161,6 @@ class StorageBasedLock(PollingProvider):
                 return None
         return self._written(None if found is None else found[1])
 
-    def _is_mine_still(self, data: LockData) -> bool:
-        return not data.expired and self._clock.now_ms() < data.valid_until_ms
-
     def _written(self, version: str | None) -> _Lease | None:
         """Write a lease if the object has this version; ``None`` if another client was first."""
         until_ms = self._clock.now_ms() + round(self._validity_s * 1000)
@@ -185,10 +182,6 @@ class StorageBasedLock(PollingProvider):
             self._lease = lease
         self._in_doubt = False
         return lease
-
-    def _lease_of(self, until_ms: int, version: str) -> _Lease:
-        left_s = (until_ms - self._clock.now_ms()) / 1000
-        return _Lease(version, until_ms, self._clock.monotonic() + left_s)
 
     def _renew_until(self, stop: threading.Event) -> None:
         while not stop.wait(self._renew_s):
@@ -218,8 +211,10 @@ class StorageBasedLock(PollingProvider):
         if found is None:
             return None
         data = LockData.parse(found[0], self._file.url)
-        is_ours = data.owner == self._owner and self._is_mine_still(data)
-        return self._lease_of(data.valid_until_ms, found[1]) if is_ours else None
+        left_ms = data.valid_until_ms - self._clock.now_ms()
+        if data.owner != self._owner or data.expired or left_ms <= 0:
+            return None
+        return _Lease(found[1], data.valid_until_ms, self._clock.monotonic() + left_ms / 1000)
 
     def _is_valid(self, lease: _Lease) -> bool:
         return self._clock.monotonic() < lease.until_s and self._clock.now_ms() < lease.until_ms

@@ -159,7 +159,8 @@ class ZookeeperLock(LockProvider):
 
     def _children(self) -> list[str]:
         names: list[str] = self._request("get_children", self._address.path)
-        return sorted(names, key=_sequence_of)
+        # Curator orders nodes by the text after the last ``lock-``, or by the whole name.
+        return sorted(names, key=lambda node: node.rpartition(_SEQUENCE)[2])
 
     def _find_own(self) -> str | None:
         return next((name for name in self._children() if name.startswith(self._prefix)), None)
@@ -328,11 +329,6 @@ def _closed(client: Any) -> None:
         client.close()
     except KazooException as error:
         logger.warning("a session with ZooKeeper wasn't ended: %s", error)
-
-
-def _sequence_of(node: str) -> str:
-    """Return Curator's sort key of a node: the text after the last ``lock-``, or the whole name."""
-    return node.rpartition(_SEQUENCE)[2]
 
 
 def _require_kazoo() -> None:

@@ -90,16 +90,13 @@ def undone(move: Move, why: str, now_ms: int) -> Move:
     return move.entering(MoveState.UNDONE, now_ms, why[:MOST_WHY])
 
 
-def step_ops(
-    found: FleetRead, before: Move, after: Move, ended: tuple[tuple[Move, ...], int]
-) -> tuple[Op, ...]:
+def step_ops(found: FleetRead, before: Move, after: Move) -> tuple[Op, ...]:
     """Return the operations that bring a move from one state to the next.
 
     Args:
         found: The fleet in which it has the first state.
         before: The move in its first state.
         after: In the second.
-        ended: The moves that ended before, and the version of their record.
 
     Raises:
         ConfigError: The mounts are too long.
@@ -107,8 +104,8 @@ def step_ops(
     key = move_key(before.number)
     version = found.version(key)
     if after.state in OVER:
-        others = [move for move in ended[0] if move.number != after.number]
-        put = Put(MOVED, moved_bytes((*others, after)), ended[1])
+        others = [move for move in found.ended if move.number != after.number]
+        put = Put(MOVED, moved_bytes((*others, after)), found.version(MOVED))
         return Delete(key, version), put, next_epoch(found, has_groups=True)
     entry = Put(key, move_bytes(after), version)
     if after.state is not MoveState.FLIPPED:

@@ -11,11 +11,11 @@ from urllib.parse import quote
 
 from executor_proxy.connection import streamed
 from executor_proxy.exchange import Endpoint, Outgoing, Timeouts
-from fsview.load.listing import PATH_CHARACTERS
 from fsview.wire.param import BASE_PATH
 from timeline.encoding.json_text import bounded_loads
 from timeline.errors import BadAnswerError
 from timeline.storage.table_id import TableId
+from timeline.table.partition_metadata import PATH_CHARACTERS
 
 TABLES: Final = "/v1/strandline/fleet/tables"
 """Path of the route with the base paths of the tables that a server has open."""

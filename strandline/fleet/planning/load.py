@@ -1,8 +1,8 @@
 """The load of a fleet's tables, from what its servers' statuses say; pure.
 
-Each server knows what it took itself (``strandline.server.table_load``). A table's load is the sum
-over all servers, of peaks that needn't have been at one time, so at least its peak. A server that
-answers in another group's place counts for the table's own group, where the load belongs.
+Each server knows what it took itself (``strandline.server.table_threads``). A table's load is the
+sum over all servers, of peaks that needn't have been at one time, so at least its peak. A server
+that answers in another group's place counts for the table's own group, where the load belongs.
 """
 
 from __future__ import annotations

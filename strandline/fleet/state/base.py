@@ -15,7 +15,7 @@ itself. Writes that depend on it have its version in a ``Check`` of the same ``w
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -149,15 +149,8 @@ class StateStore(ABC):
         """Return a key's value and version; ``None`` if it doesn't exist."""
 
     @abstractmethod
-    def children(self, key: str) -> tuple[str, ...]:
-        """Return the names that follow a key in longer ones.
-
-        Args:
-            key: A key, which need not exist; ``""`` is above all keys.
-
-        Returns:
-            Sorted as text, so ``"10"`` is before ``"2"``.
-        """
+    def read(self) -> Mapping[str, Versioned]:
+        """Return all keys with their values and versions, as they are at one time."""
 
     @abstractmethod
     def write(self, *ops: Op) -> int:

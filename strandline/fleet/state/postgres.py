@@ -90,12 +90,11 @@ class PostgresRows(StateRows):
         found = self._all(wanted, self._fleet, key)
         return Versioned(bytes(found[0][0]), int(found[0][1])) if found else None
 
-    def beginning_with(self, start: str) -> list[str]:
+    def all(self) -> dict[str, Versioned]:
         """See ``StateRows``."""
-        # "0" follows "/" in the order of characters.
-        end = f"{start[:-1]}0" if start else "\x7f"
-        wanted = "SELECT key FROM there WHERE fleet = %s AND key >= %s AND key < %s"
-        return [str(key) for (key,) in self._all(wanted, self._fleet, start, end)]
+        wanted = "SELECT key, value, version FROM there WHERE fleet = %s"
+        found = self._all(wanted, self._fleet)
+        return {str(key): Versioned(bytes(value), int(version)) for key, value, version in found}
 
     def versions(self) -> dict[str, int]:
         """Return key → version of all existing keys."""

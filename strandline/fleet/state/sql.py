@@ -68,8 +68,8 @@ class StateRows(ABC):
         """Return a key's value and version."""
 
     @abstractmethod
-    def beginning_with(self, start: str) -> list[str]:
-        """Return the keys that begin with a text: ``""``, or a key and a slash."""
+    def all(self) -> dict[str, Versioned]:
+        """Return all keys with their values and versions."""
 
     @abstractmethod
     def renew(self, key: str, holder: bytes) -> int | None:
@@ -155,12 +155,10 @@ class SqlState(StateStore):
         with self._reading() as rows:
             return rows.get(key)
 
-    def children(self, key: str) -> tuple[str, ...]:
-        """Return the names that follow a key in longer ones."""
-        start = f"{check_key(key)}/" if check_prefix(key) else ""
+    def read(self) -> dict[str, Versioned]:
+        """Return all keys with their values and versions, as they are at one time."""
         with self._reading() as rows:
-            keys = rows.beginning_with(start)
-        return tuple(sorted({longer[len(start) :].partition("/")[0] for longer in keys}))
+            return rows.all()
 
     def write(self, *ops: Op) -> int:
         """Change keys, all or none; return the version that they have now."""

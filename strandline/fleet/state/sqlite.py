@@ -111,14 +111,16 @@ class SqliteRows(StateRows):
         found = ((key, self._row(key)) for key in keys)
         return {key: StoredKey(row.version, row.holder) for key, row in found if row is not None}
 
-    def beginning_with(self, start: str) -> list[str]:
+    def all(self) -> dict[str, Versioned]:
         """See ``StateRows``."""
-        # "0" follows "/" in the order of characters.
-        end = f"{start[:-1]}0" if start else "\x7f"
-        asked = f"{_COLUMNS} WHERE key >= ? AND key < ?"
-        found = self._connection.execute(asked, (start, end)).fetchall()
-        now_ms = self._now_ms()
-        return [key for key, *columns in found if KeyRow(*columns).is_there(now_ms)]
+        asked = "SELECT key, version, holder, renewed_ms, ttl_ms, value FROM state"
+        found = self._connection.execute(asked).fetchall()
+        rows, now_ms = {key: KeyRow(*columns) for key, *columns in found}, self._now_ms()
+        return {
+            key: Versioned(row.value, row.version)
+            for key, row in rows.items()
+            if row.is_there(now_ms)
+        }
 
     def next_version(self) -> int:
         """See ``StateRows``."""

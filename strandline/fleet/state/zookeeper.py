@@ -11,7 +11,9 @@ was written between its reads and its writes, and of two concurrent transactions
 
 Reads send a ``sync`` first, so they don't return the state of a server that is behind. A lease is
 an ephemeral node. The client library's thread keeps the session, with all its leases, alive while
-the process runs. Nodes have an open ACL: every client that reaches the servers can change them.
+the process runs. A renewal sets the node's ACL to what it is: the quorum must take part in that, as
+in each write, so the answer has the node as it is at all servers, and no watch is told of it. Nodes
+have an open ACL: every client that reaches the servers can change them.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ ANSWER_S: Final = 15.0
 LOOK_S: Final = 60.0
 """ZooKeeper reports changes, and kazoo that the connection was lost, which may have hidden some.
 
-After this time a client polls even without a report: a poll is a request for each key.
+After this time a client polls even without a report, with one request if nothing has changed.
 """
 
 _RECONNECTING: Final = {"max_tries": -1, "max_delay": 2.0}
@@ -142,6 +144,30 @@ class Nodes:
         except NoNodeError:
             return None
 
+    def all(self) -> dict[str, Any]:
+        """Return the data and the ``ZnodeStat`` of all nodes, by name, as they are at one time."""
+        with self.mapped():
+            parent = self.find("exists", "")
+            for _ in range(_ATTEMPTS):
+                names = self.read("get_children", "") or ()
+                asked = {name: self._asked("get", name) for name in names}
+                found = {name: self._answered(each) for name, each in asked.items()}
+                begun, parent = parent, self.read("exists", "")
+                # Each transaction changes the parent; a session may end in between.
+                if parent is not None and begun is not None and parent.mzxid == begun.mzxid:
+                    return {name: node for name, node in found.items() if node is not None}
+        raise StateUnavailableError(f"{self.place} changed during each of {_ATTEMPTS} reads")
+
+    def touch(self, name: str) -> Any:
+        """Return the ``ZnodeStat`` of a node as it is at all servers; ``None``: there is none.
+
+        It takes a write, with one request: a server that is behind, or a leader that the others
+        have left, can't answer it, nor can one whose leader has ended this session.
+        """
+        from kazoo.security import OPEN_ACL_UNSAFE  # noqa: PLC0415 - optional
+
+        return self._answered(self.client.set_acls_async(self.path(name), OPEN_ACL_UNSAFE))
+
     def change(self, fill: Callable[[Request], bool]) -> int | None:
         """Run a transaction that fails if others have written meanwhile; repeat it then.
 
@@ -184,6 +210,15 @@ class Nodes:
             asked = {name: self.client.exists_async(self.path(name), tell) for name in names}
             found = {name: each.get(timeout=self.answer_s) for name, each in asked.items()}
         return {name: int(stat.mzxid) for name, stat in found.items() if stat is not None}
+
+    def last_change(self) -> tuple[int, int]:
+        """Return the numbers of the transactions that changed the parent and its list last.
+
+        Each transaction of ``change`` changes the parent, and the end of a session the list.
+        """
+        with self.mapped():
+            stat = self.read("exists", "")
+        return (0, 0) if stat is None else (int(stat.mzxid), int(stat.pzxid))
 
     def check_open(self) -> None:
         """Raise ``StateUnavailableError`` after ``close``."""
@@ -257,6 +292,8 @@ class ZookeeperState(StateStore):
         self._made: set[int] = set()
         self._watches = Watches()
         self._poller: Poller | None = None
+        self._last_change: tuple[int, int] | None = None
+        self._numbers: Mapping[str, int] = {}
         root = f"/strandline/{_node(check_key(fleet))}"
         self._nodes = Nodes(hosts, root, session_s, answer_s, self._changed)
 
@@ -265,15 +302,12 @@ class ZookeeperState(StateStore):
         check_key(key)
         with self._nodes.mapped():
             found = self._nodes.find("get", _node(key))
-        return None if found is None else Versioned(bytes(found[0]), int(found[1].mzxid))
+        return None if found is None else _versioned(found)
 
-    def children(self, key: str) -> tuple[str, ...]:
-        """Return the names that follow a key in longer ones."""
-        start = f"{check_key(key)}/" if check_prefix(key) else ""
-        with self._nodes.mapped():
-            keys = map(_key, self._nodes.find("get_children", "") or ())
-        within = (longer[len(start) :] for longer in keys if longer.startswith(start))
-        return tuple(sorted({longer.partition("/")[0] for longer in within if is_key(longer)}))
+    def read(self) -> dict[str, Versioned]:
+        """Return all keys with their values and versions, as they are at one time."""
+        nodes = ((_key(name), node) for name, node in self._nodes.all().items())
+        return {key: _versioned(node) for key, node in nodes if is_key(key)}
 
     def write(self, *ops: Op) -> int:
         """Change keys, all or none; return the version that they have now."""
@@ -341,7 +375,7 @@ class ZookeeperState(StateStore):
             return None
         if value is None:
             with self._nodes.mapped():
-                stat = self._nodes.find("exists", _node(lease.key))
+                stat = self._nodes.touch(_node(lease.key))
             is_held = stat is not None and stat.czxid == lease.made
             return lease.version if is_held else None
 
@@ -389,12 +423,24 @@ class ZookeeperState(StateStore):
             request.check(path, stat.version)
 
     def _look(self) -> Mapping[str, int]:
-        return {_key(name): number for name, number in self._nodes.numbers(self._tell).items()}
+        last = self._nodes.last_change()
+        if last == self._last_change:
+            return self._numbers
+        # Before the numbers are read: a report meanwhile has them read again.
+        self._last_change = last
+        try:
+            found = self._nodes.numbers(self._tell)
+        except BaseException:
+            self._last_change = None
+            raise
+        self._numbers = {_key(name): number for name, number in found.items()}
+        return self._numbers
 
     def _tell(self, _: object) -> None:
         self._changed()
 
     def _changed(self) -> None:
+        self._last_change = None
         poller = self._poller
         if poller is not None:
             poller.hurry()
@@ -422,6 +468,10 @@ class ZookeeperLease(Lease):
     def release(self) -> None:
         """Delete the key if it is still held; otherwise do nothing."""
         self._state.release(self)
+
+
+def _versioned(node: tuple[bytes, Any]) -> Versioned:
+    return Versioned(bytes(node[0]), int(node[1].mzxid))
 
 
 def _node(key: str) -> str:

@@ -194,10 +194,9 @@ class Fixed(ColumnReader):
 
 
 @dataclass(frozen=True, slots=True)
-class Enums(ColumnReader):
+class Enums(Longs):
     """Symbols of an enum, as text."""
 
-    kind: pa.DataType
     symbols: pa.Array
 
     def _read(self, data: RecordBytes, at: Positions, ends: Positions) -> ReadValues:
@@ -206,9 +205,6 @@ class Enums(ColumnReader):
         if wrong.any():
             raise ValueError(f"an enum of {len(self.symbols)} symbols has {numbers[wrong][0]}")
         return self.symbols.take(pa.array(numbers)), at
-
-    def _skip(self, data: RecordBytes, at: Positions, ends: Positions) -> Positions:
-        return skip_longs(data, at)
 
 
 @dataclass(frozen=True, slots=True)

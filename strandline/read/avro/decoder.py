@@ -156,7 +156,9 @@ class _Readers:
         if stored == "array":
             return Lists(kind, self.of(avro["items"], kind.value_type, namespace))
         if stored == "map":
-            return Entries(kind, self.of(avro["values"], kind.item_type, namespace))
+            parts = Texts(kind.key_type), self.of(avro["values"], kind.item_type, namespace)
+            entry = pa.struct([("key", parts[0].kind), ("value", parts[1].kind)])
+            return Lists(kind, Records(entry, parts))
         if stored in ("record", "fixed", "enum"):
             return self._named(avro, kind, namespace)
         if avro.get("logicalType") == "decimal":
@@ -199,7 +201,7 @@ _PLAIN: Final[Mapping[str, Callable[[pa.DataType], ColumnReader]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Lists(ColumnReader):
-    """Arrays."""
+    """Arrays; and maps, whose items are records of a key and a value."""
 
     kind: pa.DataType
     item: ColumnReader
@@ -207,32 +209,14 @@ class Lists(ColumnReader):
     def _read(self, data: RecordBytes, at: Positions, ends: Positions) -> ReadValues:
         found = _items(self.item, data, at, ends)
         values, _ = self.item.read(data, found.at, found.ends)
-        return pa.ListArray.from_arrays(found.offsets, values, type=self.kind), found.behind
-
-    def _skip(self, data: RecordBytes, at: Positions, ends: Positions) -> Positions:
-        return _items(self.item, data, at, ends).behind
-
-
-@dataclass(frozen=True, slots=True)
-class Entries(ColumnReader):
-    """Maps."""
-
-    kind: pa.DataType
-    value: ColumnReader
-
-    def _read(self, data: RecordBytes, at: Positions, ends: Positions) -> ReadValues:
-        found = _items(self._entry(), data, at, ends)
-        keys, values_at = Texts(self.kind.key_type).read(data, found.at, found.ends)
-        values, _ = self.value.read(data, values_at, found.ends)
-        made = pa.MapArray.from_arrays(found.offsets, keys, values, type=self.kind)
+        if pa.types.is_map(self.kind):
+            made = pa.MapArray.from_arrays(found.offsets, *values.flatten(), type=self.kind)
+        else:
+            made = pa.ListArray.from_arrays(found.offsets, values, type=self.kind)
         return made, found.behind
 
     def _skip(self, data: RecordBytes, at: Positions, ends: Positions) -> Positions:
-        return _items(self._entry(), data, at, ends).behind
-
-    def _entry(self) -> ColumnReader:
-        fields = [("key", self.kind.key_type), ("value", self.value.kind)]
-        return Records(pa.struct(fields), (Texts(self.kind.key_type), self.value))
+        return _items(self.item, data, at, ends).behind
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ record, as the first did. Otherwise the records are skipped one after the other.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
@@ -49,13 +49,6 @@ class EncodedRecords:
     ends: Positions
 
     @classmethod
-    def of(cls, records: Sequence[bytes]) -> EncodedRecords:
-        """Concatenate records."""
-        sizes = np.fromiter(map(len, records), np.int64, len(records))
-        ends = np.cumsum(sizes)
-        return cls(memoryview(b"".join(records)), ends - sizes, ends)
-
-    @classmethod
     def of_block(cls, block: LogBlock) -> EncodedRecords:
         """Return the records of an Avro block; errors as for ``record_ends``."""
         ends = record_ends(block)
@@ -68,7 +61,7 @@ class EncodedRecords:
 
     def __iter__(self) -> Iterator[bytes]:
         """Yield the bytes of each."""
-        for begin, end in self._spans():
+        for begin, end in zip(self.begins.tolist(), self.ends.tolist(), strict=True):
             yield bytes(self.data[begin:end])
 
     def pieces(self) -> Iterator[EncodedRecords]:
@@ -83,9 +76,6 @@ class EncodedRecords:
                 data, self.begins[first:last] - start, self.ends[first:last] - start
             )
             first = last
-
-    def _spans(self) -> Iterable[tuple[int, int]]:
-        return zip(self.begins.tolist(), self.ends.tolist(), strict=True)
 
 
 def record_ends(block: LogBlock) -> Positions:

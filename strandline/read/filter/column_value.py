@@ -137,13 +137,9 @@ class FilterColumn:
         for value in doubles:
             if value == 0:  # ``isin`` compares bytes, in which these differ
                 found += (0.0, -0.0)
-            elif value is None or math.isnan(value) or self._has(value):
+            elif value is None or math.isnan(value) or pa.scalar(value, self.kind).as_py() == value:
                 found.append(value)
         return pa.array(found, self.kind)
-
-    def _has(self, value: float) -> bool:
-        """Return whether a float of the column's type equals a double."""
-        return bool(pa.scalar(value, self.kind).as_py() == value)
 
     def _exact(self, value: Any) -> pa.Scalar:
         """Return a value as one of the type, if they are equal."""

@@ -197,9 +197,9 @@ def _first_columns(condition: pc.Expression, schema: pa.Schema) -> dict[str, pa.
             pa.schema(list(found.items())).empty_table().filter(condition)
         except _UNSUITABLE as exc:
             missing = _UNKNOWN.search(str(exc))
-            if missing is None or missing.group(1) in found:
+            if missing is None or (name := missing.group(1)) in found or name not in schema.names:
                 return found
-            found[missing.group(1)] = schema.field(missing.group(1)).type
+            found[name] = schema.field(name).type
         else:
             return found
 
@@ -218,10 +218,14 @@ def _unsuitable(
 
 
 def _needed(condition: pc.Expression, schema: pa.Schema) -> list[str]:
-    """Return the columns without which an expression can't be bound, by bisection.
+    """Return the columns without which an expression can't be bound, in the schema's order.
 
-    pyarrow has no other way to find the columns of an expression.
+    pyarrow names the missing ones in its errors; where a name can't be told from the text around
+    it, they are found by bisection.
     """
+    named = _first_columns(condition, schema)
+    if _binds(condition, pa.schema(list(named.items()))):
+        return [name for name in schema.names if name in named]
 
     def needed_of(names: list[str]) -> list[str]:
         left_out = set(names)

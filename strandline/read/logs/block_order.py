@@ -59,7 +59,8 @@ def blocks_in_order(
         CorruptMetadataError: Log compactions replace each other.
         UnsupportedTableError: There is a command other than a rollback.
     """
-    by_time = _by_time(blocks, counts)
+    # ``counts`` isn't asked for instants that are rolled back: it might read the archive.
+    by_time = {time: group for time, group in _not_rolled_back(blocks).items() if counts(time)}
     replaced_by: dict[str, str] = {}
     placed: set[str] = set()
     order: list[str] = []
@@ -96,14 +97,6 @@ def uncounted(
     """
     by_time = _not_rolled_back(blocks)
     return tuple(chain.from_iterable(by_time[time] for time in by_time if not counts(time)))
-
-
-def _by_time(
-    blocks: Iterable[PlacedBlock], counts: Callable[[str], bool]
-) -> dict[str, list[PlacedBlock]]:
-    """Return the blocks of each visible instant, in the order of their first blocks."""
-    # Ask ``counts`` only now: for instants that are rolled back it might read the archive.
-    return {time: group for time, group in _not_rolled_back(blocks).items() if counts(time)}
 
 
 def _not_rolled_back(blocks: Iterable[PlacedBlock]) -> dict[str, list[PlacedBlock]]:

@@ -144,7 +144,10 @@ class LogReader:
         path = self._path(log)
         if not data:
             self._skip(TornBlock(0, 0, "the file is empty"), log, path, 0)
-        for block in scan_blocks(data, lambda _, end: self._is_recorded(log, end)):
+        # A block after a torn one counts if a completed instant recorded that it wrote its end.
+        for block in scan_blocks(
+            data, lambda _, end: self._needed_of(log, end - 1, end) is not None
+        ):
             if isinstance(block, TornBlock):
                 self._skip(block, log, path, len(data))
                 continue
@@ -173,10 +176,6 @@ class LogReader:
                 f"{placed.place} has the instant {placed.time!r:.100}, which isn't completed; a"
                 f" completed instant wrote bytes {needed[0]} to {needed[1]} of the file"
             )
-
-    def _is_recorded(self, log: LogFile, end: int) -> bool:
-        """Return whether a completed instant recorded that it wrote a block with this end."""
-        return self._needed_of(log, end - 1, end) is not None
 
     def _needed_of(self, log: LogFile, begin: int, end: int | None) -> tuple[int, int] | None:
         with self._deciding:

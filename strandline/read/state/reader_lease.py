@@ -212,7 +212,9 @@ class Leases:
 
         Cost: a list, and a read of each lease that wasn't read before.
         """
-        entries = [e for e in self._storage.list(LEASE_FOLDER) if _is_lease(e)]
+        # Names with a dot are files that are being written.
+        listed = self._storage.list(LEASE_FOLDER)
+        entries = [each for each in listed if not (each.is_dir or each.name.startswith("."))]
         found = [lease for entry in entries if (lease := self._read(entry)) is not None]
         self._known.clear()
         self._known.update((lease.id, lease) for lease in found)
@@ -326,8 +328,3 @@ class Leases:
 def _printable(lease_id: str) -> str:
     """Return an id that can be shown; as a file's name it may have any characters."""
     return lease_id if lease_id.isprintable() else repr(lease_id)
-
-
-def _is_lease(entry: FileInfo) -> bool:
-    """Return whether an entry is a lease; names with a dot are files that are being written."""
-    return not entry.is_dir and not entry.name.startswith(".")

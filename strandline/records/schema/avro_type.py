@@ -51,20 +51,19 @@ class RecordType:
 
 
 @dataclass(frozen=True, slots=True)
-class ArrayType:
-    """A list; ``element`` is a column named ``element``."""
+class ItemsType:
+    """A list or a map with string keys.
 
-    element: Column
+    Attributes:
+        item: Its elements or values, a column.
+        is_map: Whether it is a map.
+    """
+
+    item: Column
+    is_map: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class MapType:
-    """A map with string keys; ``value`` is a column named ``value``."""
-
-    value: Column
-
-
-AvroType: TypeAlias = str | DecimalType | RecordType | ArrayType | MapType
+AvroType: TypeAlias = str | DecimalType | RecordType | ItemsType
 """A type; text for a primitive or logical type without parameters."""
 
 
@@ -112,9 +111,9 @@ class _Parser:
         if isinstance(kind, dict | list):
             return self._column("", kind, namespace).type
         if kind == "array":
-            return ArrayType(self._column("element", avro["items"], namespace))
+            return ItemsType(self._column("element", avro["items"], namespace))
         if kind == "map":
-            return MapType(self._column("value", avro["values"], namespace))
+            return ItemsType(self._column("value", avro["values"], namespace), is_map=True)
         if kind == "record":
             return self._record(avro, namespace)
         if avro.get("logicalType") == "decimal":
@@ -154,10 +153,9 @@ class _Dumper:
         match kind:
             case RecordType():
                 return self._record(kind, path, namespace)
-            case ArrayType():
-                return {"type": "array", "items": self._item(kind.element, path, namespace)}
-            case MapType():
-                return {"type": "map", "values": self._item(kind.value, path, namespace)}
+            case ItemsType(item, is_map):
+                name, part = ("map", "values") if is_map else ("array", "items")
+                return {"type": name, part: self._item(item, path, namespace)}
             case DecimalType():
                 return self._decimal(kind, path, namespace)
         if stored := _STORED_AS.get(kind):

@@ -23,11 +23,10 @@ from typing import Final
 from strandline.records.meta_fields import IS_DELETED, META_FIELDS
 from strandline.records.schema.avro_schema import avro_to_arrow
 from strandline.records.schema.avro_type import (
-    ArrayType,
     AvroType,
     Column,
     DecimalType,
-    MapType,
+    ItemsType,
     RecordType,
     parse_record,
 )
@@ -78,12 +77,11 @@ def _refuse_inside(kind: AvroType, held: AvroType | None, name: str) -> None:
         case RecordType():
             table = held if isinstance(held, RecordType) else _NO_COLUMNS
             _refuse_other_cases(kind, table, f"{name}.")
-        case ArrayType(inner):
-            known = held.element.type if isinstance(held, ArrayType) else None
-            _refuse_inside(inner.type, known, f"{name}.element")
-        case MapType(inner):
-            known = held.value.type if isinstance(held, MapType) else None
-            _refuse_inside(inner.type, known, f"{name}.value")
+        case ItemsType(item, is_map):
+            known = None
+            if isinstance(held, ItemsType) and held.is_map == is_map:
+                known = held.item.type
+            _refuse_inside(item.type, known, f"{name}.{item.name}")
 
 
 def refuse_other_types(after: RecordType, table: RecordType, earlier: Iterable[str]) -> None:
@@ -133,17 +131,15 @@ def _columns(columns: Iterable[Column], prefix: str) -> Iterator[tuple[str, Colu
         match column.type:
             case RecordType() as record:
                 inside: tuple[Column, ...] = record.columns
-            case ArrayType(element):
-                inside = (element,)
-            case MapType(value):
-                inside = (value,)
+            case ItemsType(item):
+                inside = (item,)
             case _:
                 inside = ()
         yield from _columns(inside, f"{prefix}{column.name}.")
 
 
 def _is_nested(kind: AvroType) -> bool:
-    return isinstance(kind, RecordType | ArrayType | MapType)
+    return isinstance(kind, RecordType | ItemsType)
 
 
 def is_wider(kind: AvroType, than: AvroType) -> bool:
@@ -192,10 +188,8 @@ def reads(column: Column, held: Column, check_names: bool, in_union: bool) -> bo
                 else reads(each, other, check_names, each.nullable)
                 for each in record.columns
             )
-        case ArrayType(inner), ArrayType(other):
-            return reads(inner, other, check_names, in_union)
-        case MapType(inner), MapType(other):
-            return reads(inner, other, check_names, in_union)
+        case ItemsType(item, is_map), ItemsType(other, to_map) if is_map == to_map:
+            return reads(item, other, check_names, in_union)
         case DecimalType() as new, DecimalType() as old:
             digits = new.precision - new.scale >= old.precision - old.scale
             return digits and new.scale >= old.scale
@@ -225,10 +219,8 @@ def casts(kind: AvroType, to: AvroType) -> bool:
                 else casts(given.type, each.type)
                 for each in to.columns
             )
-        case ArrayType(inner), ArrayType(other):
-            return casts(inner.type, other.type)
-        case MapType(inner), MapType(other):
-            return casts(inner.type, other.type)
+        case ItemsType(item, is_map), ItemsType(other, to_map) if is_map == to_map:
+            return casts(item.type, other.type)
     if kind == to:
         return True
     return is_wider(to, kind) or reads_primitive(to, kind)
@@ -250,10 +242,8 @@ def casts_all(held: Column, column: Column) -> bool:
                 else casts_all(other, each)
                 for each in new.columns
             )
-        case ArrayType(inner), ArrayType(other):
-            return casts_all(inner, other)
-        case MapType(inner), MapType(other):
-            return casts_all(inner, other)
+        case ItemsType(item, is_map), ItemsType(other, to_map) if is_map == to_map:
+            return casts_all(item, other)
         case str() as old, DecimalType() as new:
             return old in _DIGITS and new.precision - new.scale >= _DIGITS[old]
         case "string", "date":
@@ -272,6 +262,8 @@ def is_one_kind(kind: AvroType, other: AvroType) -> bool:
             return (kind.precision, kind.scale) == (other.precision, other.scale)
         case str(), str():
             return kind == other
+        case ItemsType(), ItemsType():
+            return kind.is_map == other.is_map
     return type(kind) is type(other)
 
 
@@ -280,10 +272,8 @@ def type_text(kind: AvroType) -> str:
     match kind:
         case RecordType():
             return f"struct<{', '.join(f'{c.name}: {type_text(c.type)}' for c in kind.columns)}>"
-        case ArrayType(inner):
-            return f"list<{type_text(inner.type)}>"
-        case MapType(inner):
-            return f"map<{type_text(inner.type)}>"
+        case ItemsType(item, is_map):
+            return f"{'map' if is_map else 'list'}<{type_text(item.type)}>"
         case DecimalType():
             return f"decimal({kind.precision}, {kind.scale})"
     return kind

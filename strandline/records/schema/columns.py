@@ -6,7 +6,7 @@ inside a column.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final, TypeVar
 
 import pyarrow as pa
@@ -17,8 +17,18 @@ from timeline.errors import InputError
 
 TableOrBatch = TypeVar("TableOrBatch", pa.Table, pa.RecordBatch)
 
+TEXT: Final = pa.string()
+TEXTS: Final = pa.list_(TEXT)
+COUNT: Final = pa.int64()
+FLAG: Final = pa.bool_()
+"""Types of the columns of a table's metadata."""
 MAX_LEVELS: Final = 98
 """Most Parquet levels of a column: pyarrow writes deeper ones, but doesn't read them."""
+
+
+def schema_of(**columns: pa.DataType) -> pa.Schema:
+    """Return the schema with these columns, in this order."""
+    return pa.schema(list(columns.items()))
 
 
 def check_nesting(schema: pa.Schema) -> None:
@@ -106,7 +116,7 @@ def nullable_inside(schema: pa.Schema) -> pa.Schema:
     A new table gets this schema. Spark infers ``array<string not null>`` from a frame without nulls
     there, and Hudi, which adopts that type, fails on a later frame with a null.
     """
-    return pa.schema([field.with_type(_nullable_inside(field.type)) for field in schema])
+    return pa.schema([f.with_type(with_inner(f.type, _nullable_inside)) for f in schema])
 
 
 def is_utf8(column: pa.Array) -> bool:
@@ -223,7 +233,7 @@ def _forbidden_nulls(values: pa.Array, field: pa.Field, column: str) -> Iterator
     """Yield the dotted name and number of nulls wherever ``field`` allows none."""
     if not field.nullable and values.null_count:
         yield column, values.null_count
-    inner = _inner_fields(field.type)
+    inner = inner_fields(field.type)
     if not any(map(_requires_values, inner)):
         return
     # Ignore values below a null.
@@ -241,11 +251,11 @@ def _forbidden_nulls(values: pa.Array, field: pa.Field, column: str) -> Iterator
 
 def _requires_values(field: pa.Field) -> bool:
     """Whether nulls are forbidden in a column or inside it, apart from the keys of maps."""
-    return not field.nullable or any(map(_requires_values, _inner_fields(field.type)))
+    return not field.nullable or any(map(_requires_values, inner_fields(field.type)))
 
 
-def _inner_fields(kind: pa.DataType) -> list[pa.Field]:
-    """Return the fields nested in a type."""
+def inner_fields(kind: pa.DataType) -> list[pa.Field]:
+    """Return the fields nested in a type; a map's key as nullable, as no nulls can be in it."""
     if not kind.num_fields:  # of nearly all columns
         return []
     if is_list(kind):
@@ -255,13 +265,15 @@ def _inner_fields(kind: pa.DataType) -> list[pa.Field]:
     return list(kind) if pa.types.is_struct(kind) else []
 
 
-def _nullable_inside(kind: pa.DataType) -> pa.DataType:
-    inner = [
-        field.with_type(_nullable_inside(field.type)).with_nullable(True)
-        for field in _inner_fields(kind)
-    ]
+def with_inner(kind: pa.DataType, change: Callable[[pa.Field], pa.Field]) -> pa.DataType:
+    """Return a list, map or struct type with the fields in it changed; other types unchanged."""
+    inner = list(map(change, inner_fields(kind)))
     if is_list(kind):
         return pa.large_list(inner[0]) if pa.types.is_large_list(kind) else pa.list_(inner[0])
     if pa.types.is_map(kind):
-        return pa.map_(kind.key_type, inner[1])
+        return pa.map_(inner[0].with_nullable(False), inner[1], keys_sorted=kind.keys_sorted)
     return pa.struct(inner) if pa.types.is_struct(kind) else kind
+
+
+def _nullable_inside(field: pa.Field) -> pa.Field:
+    return field.with_type(with_inner(field.type, _nullable_inside)).with_nullable(True)

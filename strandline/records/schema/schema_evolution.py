@@ -32,11 +32,10 @@ import pyarrow as pa
 from strandline.records.meta_fields import IS_DELETED, without_meta_fields
 from strandline.records.schema.avro_schema import arrow_to_avro, avro_to_arrow
 from strandline.records.schema.avro_type import (
-    ArrayType,
     AvroType,
     Column,
     DecimalType,
-    MapType,
+    ItemsType,
     RecordType,
     dump_record,
     parse_record,
@@ -166,10 +165,8 @@ def _align_type(kind: AvroType, held: AvroType, in_table_order: bool) -> AvroTyp
     match kind, held:
         case RecordType(), RecordType():
             return _aligned(kind, held, in_table_order=in_table_order)
-        case ArrayType(), ArrayType():
-            return ArrayType(_align(kind.element, held.element, in_table_order))
-        case MapType(), MapType():
-            return MapType(_align(kind.value, held.value, in_table_order))
+        case ItemsType(), ItemsType() if kind.is_map == held.is_map:
+            return replace(kind, item=_align(kind.item, held.item, in_table_order))
     return held if is_wider(held, kind) else kind
 
 
@@ -194,12 +191,9 @@ def _merge_type(kind: AvroType, held: AvroType, name: str) -> AvroType:
     match kind, held:
         case RecordType(), RecordType():
             return _merged(kind, held)
-        case ArrayType(), ArrayType():
-            inner = _merge_type(kind.element.type, held.element.type, f"{name}.element")
-            return ArrayType(replace(held.element, type=inner))
-        case MapType(), MapType():
-            inner = _merge_type(kind.value.type, held.value.type, f"{name}.value")
-            return MapType(replace(held.value, type=inner))
+        case ItemsType(), ItemsType() if kind.is_map == held.is_map:
+            inner = _merge_type(kind.item.type, held.item.type, f"{name}.{held.item.name}")
+            return replace(held, item=replace(held.item, type=inner))
     if kind == held or is_wider(kind, held):
         return kind
     raise _mismatch(name, kind, held)
@@ -220,12 +214,10 @@ def _missing_inside(kind: AvroType, held: AvroType, name: str) -> Iterator[str]:
     match kind, held:
         case RecordType(), RecordType():
             yield from _missing(kind, held, f"{name}.")
-        case ArrayType(), ArrayType():
-            if kind.element.nullable == held.element.nullable:
-                yield from _missing_inside(kind.element.type, held.element.type, f"{name}.element")
-        case MapType(), MapType():
-            if kind.value.nullable == held.value.nullable:
-                yield from _missing_inside(kind.value.type, held.value.type, f"{name}.value")
+        case ItemsType(), ItemsType() if kind.is_map == held.is_map:
+            if kind.item.nullable == held.item.nullable:
+                inside = f"{name}.{held.item.name}"
+                yield from _missing_inside(kind.item.type, held.item.type, inside)
 
 
 def _check_table(result: RecordType, table: RecordType, rules: EvolutionRules) -> None:
@@ -259,10 +251,8 @@ def _projects(held: Column, given: Column) -> bool:
     match held.type, given.type:
         case RecordType() as table, RecordType() as rows:
             return _has_all(table, rows)
-        case ArrayType(inner), ArrayType(other):
-            return _projects(inner, other)
-        case MapType(inner), MapType(other):
-            return _projects(inner, other)
+        case ItemsType(item, is_map), ItemsType(other, to_map) if is_map == to_map:
+            return _projects(item, other)
         case DecimalType(), DecimalType():
             return True
         case str() as old, str() as new if "timestamp" in new:

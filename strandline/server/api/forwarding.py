@@ -172,9 +172,11 @@ _KINDS: Final = _kinds()
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What a request that has an owner asks.
+    """A request that has an owner, and what it asks.
 
     Attributes:
+        request: The request.
+        began_s: When it came, by the loop's clock.
         kind: The properties of its route.
         method: Method of the route.
         base_path: The table's base path as it was sent.
@@ -185,6 +187,8 @@ class _Asked:
             owner of its own.
     """
 
+    request: Request
+    began_s: float
     kind: _Kind
     method: str
     base_path: str
@@ -193,8 +197,8 @@ class _Asked:
     partition: str | None
 
     @classmethod
-    def of(cls, request: Request) -> _Asked | None:
-        """Return what a request asks; ``None``: it has no owner."""
+    def of(cls, request: Request, began_s: float) -> _Asked | None:
+        """Return what a request asks that came at a time; ``None``: it has no owner."""
         method = "GET" if request.method == "HEAD" else request.method
         path = request.path.rstrip("/")
         # Only known routes: a path is unescaped, so that any other may hold a whole request.
@@ -207,7 +211,43 @@ class _Asked:
         pairs = [pair.partition(b"=") for pair in request.query.split(b"&")]
         is_pinned = kind.is_pinnable and _is_pinned(pairs)
         partition = _partition_of(pairs) if kind.of_partition and is_pinned else None
-        return cls(kind, method, base_path, table, is_pinned, partition)
+        return cls(request, began_s, kind, method, base_path, table, is_pinned, partition)
+
+    @property
+    def spent_s(self) -> float:
+        """How long ago it came."""
+        return asyncio.get_running_loop().time() - self.began_s
+
+    def rest(self, request: Request | None = None) -> Request:
+        """Return it, or another request in its place, with the time that its client still waits."""
+        request = request or self.request
+        wait_s, spent_s = wait_of(request), self.spent_s
+        if wait_s is None or spent_s < _TICK_S:
+            return request
+        left_s = max(wait_s - spent_s, min(wait_s, SHORTEST_S))
+        return replace(request, fields={**request.fields, _WAIT: b"%.3f" % left_s})
+
+    def forwarded(self) -> Forwarded:
+        """Return it as it is sent to another server.
+
+        One that is repeated as long as the other server is busy has a bound, ``within_s``.
+        """
+        request, wait_s = self.request, wait_of(self.request)
+        given = ((name, request.fields.get(name, b"")) for name in _PASSED)
+        headers = {name: value for name, value in given if is_plain(value)}
+        is_repeated = wait_s is None and request.path.rstrip("/") in JOINED_PATHS
+        if is_repeated:
+            headers[_WAIT] = b"%d" % LONGEST_WAIT_S
+        return Forwarded(
+            self.method,
+            request.path.encode("ascii") + (b"?" + request.query if request.query else b""),
+            headers,
+            request.body,
+            is_safe=self.kind.is_safe,
+            within_s=LONGEST_WAIT_S + MARGIN_S if is_repeated else None,
+            wait_s=wait_s,
+            table=self.table,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,26 +304,25 @@ class Forwarding:
             here: Answers it on this server.
             request: An admitted request.
         """
-        began_s = asyncio.get_running_loop().time()
-        asked = _Asked.of(request)
+        asked = _Asked.of(request, asyncio.get_running_loop().time())
         if asked is None:
             return await here(request)
         sender = self._sender(request)
         if sender is not None:
-            reply = await self._passed_on(asked, request, began_s, sender)
+            reply = await self._passed_on(asked, sender)
             if reply is None:
-                reply = await self._answered(here, asked, request, began_s, sender)
+                reply = await self._answered(here, asked, sender)
             return replace(reply, headers={**reply.headers, **self._forwarder.told_epoch()})
         group, is_here = self._other_group(asked.table), self._serves(asked.base_path)
         if group is not None and not group.may_have(asked.table):
             return self._failure(_outside(asked, group), request)
         if group is not None or is_here:
-            elsewhere = await self._elsewhere(asked, request, group, began_s)
+            elsewhere = await self._elsewhere(asked, group)
             if elsewhere is not None:
                 return elsewhere
         if group is not None and not is_here:
             return self._later(_no_server(asked, group), request)
-        return await self._answered(here, asked, request, began_s)
+        return await self._answered(here, asked)
 
     def _failure(self, error: StrandlineError, request: Request) -> Reply:
         """Return the reply that reports an error, in the form of the request's routes."""
@@ -304,74 +343,48 @@ class Forwarding:
         epoch = self._forwarder.hear(fields.get(_EPOCH, b"").decode("latin-1"))
         return _Sender(epoch, fields.get(_UNSURE, b"").decode("latin-1"), _TOLD in fields)
 
-    async def _passed_on(
-        self, asked: _Asked, request: Request, began_s: float, sender: _Sender
-    ) -> Reply | None:
+    async def _passed_on(self, asked: _Asked, sender: _Sender) -> Reply | None:
         """Return the reply of the servers that have a table now; ``None``: this one answers.
 
-        Args:
-            asked: What the request asks.
-            request: The request.
-            began_s: See ``answer``.
-            sender: The server that has forwarded it, which may not know yet who has the table.
+        The server that has forwarded the request may not know yet who has the table.
         """
         is_theirs = self._forwarder.is_newer(sender.epoch) and not self._forwarder.has(asked.table)
         is_open = not asked.kind.opens or self._newest(asked.base_path) is not None
         if is_open or sender.notifies or not is_theirs:
             return None
-        return await self._elsewhere(asked, request, self._other_group(asked.table), began_s)
+        return await self._elsewhere(asked, self._other_group(asked.table))
 
-    async def _elsewhere(
-        self, asked: _Asked, request: Request, group: Group | None, began_s: float
-    ) -> Reply | None:
+    async def _elsewhere(self, asked: _Asked, group: Group | None) -> Reply | None:
         """Return the reply of a better server than this one; ``None``: there is none.
 
-        Args:
-            asked: What the request asks.
-            request: The request.
-            group: The group that has the table, if it isn't this server's.
-            began_s: See ``answer``.
+        ``group`` is the one that has the table, if it isn't this server's.
         """
         urls = self._forwarder.before(asked.table, asked.partition, is_shared=asked.is_pinned)
         try:
-            answer = await self._asked(urls, asked, request)
+            answer = await self._ask(urls, asked)
             if answer is None and group is not None:
                 further = self._further(asked.table, urls)
-                rest = _with_the_rest(request, began_s)
-                answer = await self._asked(further, asked, rest)
+                answer = await self._ask(further, replace(asked, request=asked.rest()))
         except ServiceError as error:
-            return self._failure(error, request)
+            return self._failure(error, asked.request)
         return None if answer is None else _reply(answer)
 
     async def _answered(
-        self,
-        here: Application,
-        asked: _Asked,
-        request: Request,
-        began_s: float,
-        sender: _Sender | None = None,
+        self, here: Application, asked: _Asked, sender: _Sender | None = None
     ) -> Reply:
-        """Return this server's answer, unless another one must create the markers.
-
-        Args:
-            here: See ``answer``.
-            asked: What the request asks.
-            request: The request.
-            began_s: When it came, by the loop's clock.
-            sender: The server that has forwarded it; ``None``: a client sent it.
-        """
-        kind = asked.kind
+        """Return this server's answer, unless another one must create the markers."""
+        kind, request = asked.kind, asked.request
         if not kind.is_safe and self._safe_mode is not None and self._current is not None:
             before = self._current.known
             # For all that it may have to wait for.
-            until_s = self._safe_mode.until_s(began_s, hold_of(request))
+            until_s = self._safe_mode.until_s(asked.began_s, hold_of(request))
             try:
-                answer = await self._in_doubt(self._safe_mode, asked, request, sender, until_s)
+                answer = await self._in_doubt(self._safe_mode, asked, sender, until_s)
                 if answer is None:
                     epoch = None if sender is None else sender.epoch
                     await self._safe_mode.handed_over(asked.table, epoch, until_s)
-                    rest = _with_the_rest(request, began_s)
-                    return await self._created(here, asked, rest, self._safe_mode, before)
+                    rest = replace(asked, request=asked.rest())
+                    return await self._created(here, rest, self._safe_mode, before)
             except StateUnavailableError as error:
                 return self._later(error, request)
             except ServiceError as error:
@@ -381,34 +394,24 @@ class Forwarding:
         if kind.first is not None and not knows:
             # Without it the answer may be older than an earlier one of another server.
             first = replace(request, method=kind.first[0], path=kind.first[1], body=b"")
-            synced = await here(_with_the_rest(first, began_s))
+            synced = await here(asked.rest(first))
             if synced.status != HTTPStatus.OK:
                 return synced
-        reply = await here(_with_the_rest(request, began_s))
+        reply = await here(asked.rest())
         is_news = kind.is_refresh and reply.status == HTTPStatus.OK
         if is_news and not (sender is not None and sender.notifies):
-            await self._tell(asked.table, request, began_s)
+            await self._tell(asked)
         return reply
 
     async def _in_doubt(
-        self,
-        safe_mode: SafeMode,
-        asked: _Asked,
-        request: Request,
-        sender: _Sender | None,
-        until_s: float,
+        self, safe_mode: SafeMode, asked: _Asked, sender: _Sender | None, until_s: float
     ) -> PeerAnswer | None:
         """Return another server's answer to a creation in doubt; ``None``: answer it here.
 
-        Args:
-            safe_mode: Knows where to.
-            asked: What the request asks.
-            request: The request.
-            sender: See ``_answered``.
-            until_s: When it is held no longer, by the loop's clock.
+        It is held until ``until_s`` at most, by the loop's clock.
         """
         unsure = "" if sender is None else sender.unsure
-        creation = _forwarded(asked, request)
+        creation = asked.forwarded()
         if not unsure and not safe_mode.is_sure:
             return await safe_mode.elsewhere(asked.table, creation)
         if not unsure:
@@ -425,21 +428,11 @@ class Forwarding:
         return await safe_mode.passed_on(urls, creation)
 
     async def _created(
-        self,
-        here: Application,
-        asked: _Asked,
-        request: Request,
-        safe_mode: SafeMode,
-        before: KnownFleet,
+        self, here: Application, asked: _Asked, safe_mode: SafeMode, before: KnownFleet
     ) -> Reply:
         """Return the answer to a creation: this server's, or its new owner's if the table moved.
 
-        Args:
-            here: See ``answer``.
-            asked: What the request asks.
-            request: The request.
-            safe_mode: Passes it on.
-            before: The fleet as it was when this server decided to create the markers.
+        ``before`` is the fleet as it was when this server decided to create the markers.
 
         Raises:
             ServiceError: A new server may have got it, and didn't answer.
@@ -449,14 +442,14 @@ class Forwarding:
             # Within the block: a server that notices a move after this waits for its end.
             known = current.known
             if not known.former(table, current.group, before):
-                return await here(request)
+                return await here(asked.request)
         urls = [seat.url for seat in known.owners(table) if seat.url and seat.url != current.url]
-        answer = await safe_mode.passed_on(urls, _forwarded(asked, request))
+        answer = await safe_mode.passed_on(urls, asked.forwarded())
         if answer is not None:
             return _reply(answer)
         # Its new servers are down: the former one creates it, as the next copy does.
         with current.creations.of(table):
-            return await here(request)
+            return await here(asked.request)
 
     def _other_group(self, table: str) -> Group | None:
         """Return the group that has a table; ``None`` if that is this server's own, or unknown."""
@@ -473,23 +466,20 @@ class Forwarding:
         found = () if self._current is None else self._current.known.further(table)
         return tuple(url for url in found if url not in tried)
 
-    async def _tell(self, table: str, request: Request, began_s: float) -> None:
+    async def _tell(self, asked: _Asked) -> None:
         """Have the table's copies sync to this server's newest snapshot."""
-        timeline_hash = self._newest(request.parameters().get(BASE_PATH, ""))
+        timeline_hash = self._newest(asked.request.parameters().get(BASE_PATH, ""))
         if timeline_hash is None:
             return
-        wait_s = wait_of(request)
-        spent_s = asyncio.get_running_loop().time() - began_s
-        within_s = None if wait_s is None else wait_s - spent_s
-        await self._copies.tell(table, timeline_hash, within_s=within_s)
+        wait_s = wait_of(asked.request)
+        within_s = None if wait_s is None else wait_s - asked.spent_s
+        await self._copies.tell(asked.table, timeline_hash, within_s=within_s)
 
-    async def _asked(
-        self, urls: tuple[str, ...], asked: _Asked, request: Request
-    ) -> PeerAnswer | None:
+    async def _ask(self, urls: tuple[str, ...], asked: _Asked) -> PeerAnswer | None:
         """Return the answer of another server; ``None``: none of them answers."""
         if not urls:
             return None
-        sent = _forwarded(asked, request)
+        sent = asked.forwarded()
         is_repeated = sent.within_s is not None
         loop = asyncio.get_running_loop()
         until_s = loop.time() + LONGEST_S
@@ -500,29 +490,6 @@ class Forwarding:
             if loop.time() >= until_s:
                 return None
             await asyncio.sleep(_retry_after(answer))
-
-
-def _forwarded(asked: _Asked, request: Request) -> Forwarded:
-    """Return a request as it is sent to another server.
-
-    One that is repeated as long as the other server is busy has a bound, ``within_s``.
-    """
-    wait_s = wait_of(request)
-    given = ((name, request.fields.get(name, b"")) for name in _PASSED)
-    headers = {name: value for name, value in given if is_plain(value)}
-    is_repeated = wait_s is None and request.path.rstrip("/") in JOINED_PATHS
-    if is_repeated:
-        headers[_WAIT] = b"%d" % LONGEST_WAIT_S
-    return Forwarded(
-        asked.method,
-        request.path.encode("ascii") + (b"?" + request.query if request.query else b""),
-        headers,
-        request.body,
-        is_safe=asked.kind.is_safe,
-        within_s=LONGEST_WAIT_S + MARGIN_S if is_repeated else None,
-        wait_s=wait_s,
-        table=asked.table,
-    )
 
 
 def _outside(asked: _Asked, group: Group) -> RootNotAllowedError:
@@ -538,16 +505,6 @@ def _no_server(asked: _Asked, group: Group) -> NoServerError:
         f"no server of the group {group.name} answers, which has the base path {asked.base_path!r}",
         hint="start a server of that group, or mount the path on another one",
     )
-
-
-def _with_the_rest(request: Request, began_s: float) -> Request:
-    """Return a request with the time that its client still waits."""
-    wait_s = wait_of(request)
-    spent_s = asyncio.get_running_loop().time() - began_s
-    if wait_s is None or spent_s < _TICK_S:
-        return request
-    left_s = max(wait_s - spent_s, min(wait_s, SHORTEST_S))
-    return replace(request, fields={**request.fields, _WAIT: b"%.3f" % left_s})
 
 
 def _is_pinned(pairs: Sequence[tuple[bytes, bytes, bytes]]) -> bool:

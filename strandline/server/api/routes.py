@@ -20,8 +20,7 @@ from fsview.view_manager import ViewManager
 from fsview.wire.lookup_form import LOOKUP_PATH, read_queries
 from fsview.wire.marker_form import DELETE_DIRECTORY, DIRECTORY_EXISTS, MARKER_DIRECTORY, MARKERS
 from fsview.wire.param import BASE_PATH
-from fsview.wire.route import Route
-from fsview.wire.routes import BY_NAME, ROUTES
+from fsview.wire.routes import BY_NAME, ROUTES, Route
 from strandline.fleet.current import CurrentFleet
 from strandline.fleet.moving.neighbours import RECORD, TABLES
 from strandline.fleet.safe_mode import RENEWED, Renewed

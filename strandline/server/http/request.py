@@ -33,7 +33,6 @@ from urllib.parse import unquote, unquote_to_bytes
 
 import httptools
 
-from fsview.load.listing import PATH_CHARACTERS
 from fsview.wire.lookup_form import LOOKUP_PATH
 from fsview.wire.marker_form import MARKER_DIRECTORY, MARKERS
 from fsview.wire.param import BASE_PATH, REQUEST_ID_HEADER, TABLE, V2
@@ -45,6 +44,7 @@ from strandline.server.http.reply import SUCCESS, Accepted, Reply, accepted
 from strandline.server.table_threads import NO_TABLE
 from timeline.storage.table_id import canonical_base_path
 from timeline.table.config import META_FOLDER
+from timeline.table.partition_metadata import PATH_CHARACTERS
 
 REMEMBERED_BYTES: Final = 512
 """Longest text whose decoded form is cached: the cache is bounded by entries, not by bytes."""

@@ -5,10 +5,9 @@ A request is answered from ready bytes where it is parsed
 (``strandline.server.api.dispatcher``). What may wait for storage runs there on threads, shared so
 that a table whose storage hangs blocks no other.
 
-The socket is bound before the loop starts (``strandline.server.http.listener``), here or by the
-driver of a child process. ``run`` blocks until ``stop``. Then no connection is accepted any more,
-and requests in flight have ``grace_s`` seconds. Another port may serve metrics, by the same loop
-and threads.
+The socket is bound before the loop starts, here or by the driver of a child process. ``run`` blocks
+until ``stop``. Then no connection is accepted any more, and requests in flight have ``grace_s``
+seconds. Another port may serve metrics, by the same loop and threads.
 
 asyncio's server doesn't show a TLS connection before its handshake is done, so clients that never
 finish theirs could take every file descriptor of the process: ``TlsListener`` registers them when
@@ -35,9 +34,8 @@ from typing import TYPE_CHECKING, Any, Final
 from strandline.server.http.connection import ServiceProtocol
 from strandline.server.http.connection_registry import ConnectionRegistry, HotAnswers
 from strandline.server.http.limits import Limits
-from strandline.server.http.listener import BACKLOG, bind
 from strandline.server.http.request import Application, Fields
-from strandline.server.http.server_options import ServerOptions
+from strandline.server.http.server_options import BACKLOG, ServerOptions, bind
 from strandline.server.http.tls import own_context, server_context
 from strandline.server.table_threads import TableThreads
 from timeline.errors import ConfigError

@@ -1,16 +1,23 @@
-"""``ServerOptions``: plain values, which are sent to a child process as JSON."""
+"""``ServerOptions``, which are sent to a child process as JSON, and the socket of a server.
+
+Drivers import it, and bind the socket, so it imports no web server.
+"""
 
 from __future__ import annotations
 
+import os
+import socket
 from dataclasses import dataclass, field
 from typing import Final
 
-from strandline.server.http.hanging import HANGS_S
 from strandline.server.http.limits import Limits
 from strandline.settings import service as config
 from strandline.settings.setting import Settings
+from timeline.errors import ConfigError
 
 THREADS: Final = 16
+HANGS_S: Final = 10.0
+"""After so many seconds a request, or a call to storage, counts as one that hangs."""
 _LOOPBACKS: Final = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}  # noqa: S104 - looked up
 """The local address of a server that binds all addresses."""
 
@@ -69,3 +76,35 @@ class ServerOptions:
     def of(cls, settings: Settings, host: str, port: int) -> ServerOptions:
         """Return the options that the settings ask for."""
         return settings.read(cls, host=host, port=port, limits=settings.read(Limits))
+
+
+BACKLOG: Final = 1024
+"""Connections that may wait to be accepted, as far as the system's ``somaxconn`` allows."""
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Return a non-blocking socket that listens on ``host:port``; connections wait in its backlog.
+
+    Args:
+        host: A name or an address of this machine; ``::`` listens on IPv4, too.
+        port: 0 takes a free one.
+
+    Raises:
+        ConfigError: The host isn't an address of this machine, or the port is taken.
+    """
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (socket.gaierror, UnicodeError) as exc:
+        reason = getattr(exc, "strerror", "no name of a host")
+        raise ConfigError(f"host {host!r} is no address of this machine: {reason}") from exc
+    family, _, _, _, address = found[0]
+    both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
+    try:
+        listener = socket.create_server(
+            address, family=family, backlog=BACKLOG, dualstack_ipv6=both
+        )
+    except OSError as exc:
+        reason = os.strerror(exc.errno or 0)
+        raise ConfigError(f"can't listen on {host} port {port}: {reason}") from exc
+    listener.setblocking(False)
+    return listener

@@ -44,8 +44,7 @@ from fsview.wire.param import (
     REFRESH_OFF,
     TIMELINE_HASH,
 )
-from fsview.wire.route import Route
-from fsview.wire.routes import BY_NAME
+from fsview.wire.routes import BY_NAME, Route
 from strandline.server.http.reply import SUCCESS, TEXT, Accepted, Reply, pretty, streamed, success
 from timeline.errors import InputError, StrandlineError
 

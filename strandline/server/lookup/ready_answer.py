@@ -16,8 +16,7 @@ from typing import Final
 from fsview.metrics import BOUNDS_S, READY, Latencies
 from fsview.table_view import TableView
 from fsview.wire.param import PRETTY, REFRESH_OFF
-from fsview.wire.route import Route
-from fsview.wire.routes import ROUTES
+from fsview.wire.routes import ROUTES, Route
 from strandline.server.http.reply import Accepted
 from strandline.server.http.request import Fields, accepted_of, parse_query
 from strandline.server.http.request_span import TRACEPARENT, RequestSpans

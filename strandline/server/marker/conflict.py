@@ -23,8 +23,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from strandline.server.marker.announced import announced
-from strandline.server.marker.file import INSTANT, TEMP_FOLDER
+from strandline.server.marker.file import INSTANT, TEMP_FOLDER, announced
 from strandline.server.marker.heartbeat import alive, has_ended
 from strandline.server.marker.name import FileGroupId, file_group_of
 from strandline.settings import service as config
@@ -188,8 +187,7 @@ def changed_by(metadata: CommitMetadata) -> Iterator[FileGroupId]:
         return
     for partition, stats in metadata.partition_to_write_stats.items():
         yield from ((partition, stat.file_id) for stat in stats if stat.file_id is not None)
-    for partition, file_ids in metadata.partition_to_replace_file_ids.items():
-        yield from ((partition, file_id) for file_id in file_ids)
+    yield from metadata.replaced_groups
 
 
 def _completed(timeline: Timeline) -> frozenset[Instant]:

@@ -265,11 +265,7 @@ class ChildProcess:
 
 
 def _read_answer(stdout: IO[bytes], timeout_s: float) -> bytes:
-    """Return the next line of a pipe, empty at its end.
-
-    Raises:
-        ServiceTimeoutError: It didn't begin in time.
-    """
+    """Return the next line of a pipe, which must begin in time; empty at its end."""
     poll = select.poll()
     poll.register(stdout, select.POLLIN)
     if not poll.poll(timeout_s * 1000):

@@ -28,11 +28,7 @@ from collections.abc import Mapping
 from typing import IO, Any, Final
 
 from fsview.store.spill.malloc_trim import share_heap
-from strandline.server.http.limits import (
-    allow_open_files,
-    collect_garbage_seldom,
-    free_files,
-)
+from strandline.server.http.limits import allow_open_files, collect_garbage_seldom, free_files
 from strandline.server.http.server import ServiceServer
 from strandline.server.log_format import CHILD, STDERR, LogWriter, log_to
 from strandline.server.process.composition_root import Parts

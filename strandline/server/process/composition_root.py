@@ -53,11 +53,11 @@ from strandline.server.http.authorization import (
     UI,
     Admission,
 )
-from strandline.server.http.hanging import HANGS_S
 from strandline.server.http.refusals import Refusals
 from strandline.server.http.reply import NOT_FOUND, Reply, failure
 from strandline.server.http.request import Application, Request
 from strandline.server.http.request_span import RequestSpans
+from strandline.server.http.server_options import HANGS_S
 from strandline.server.lookup.answer import REQUESTS, REQUESTS_CPU_US, Answers
 from strandline.server.lookup.batched_answers import BatchedAnswers
 from strandline.server.lookup.ready_answer import HotCount, HotPath
@@ -66,8 +66,7 @@ from strandline.server.marker.registry import MarkerService
 from strandline.server.process.options import PartsOptions
 from strandline.server.rest.endpoint import RestEndpoint
 from strandline.server.rest.reply_form import refusal
-from strandline.server.table_load import READY_CPU_S, TableLoads
-from strandline.server.table_threads import TableThreads
+from strandline.server.table_threads import READY_CPU_S, TableLoads, TableThreads
 from strandline.version import __version__
 from timeline.clock import Clock, SystemClock
 from timeline.errors import StrandlineError
@@ -531,10 +530,13 @@ class Parts:
         """Add the hot path's requests of one table to the metrics, and forget it."""
         for name in self.hot.names:
             count = self.hot.counts[table, name] - self._counted.pop((table, name), 0)
-            if count > 0:
-                labels = {"table": str(table.table_id), "route": name, "way": "ready"}
-                self.metrics.add(REQUESTS, count, **labels)
+            self._add_ready(table, name, count)
         self.hot.forget(table)
+
+    def _add_ready(self, table: TableView, route: str, count: int) -> None:
+        if count > 0:
+            labels = {"table": str(table.table_id), "route": route, "way": "ready"}
+            self.metrics.add(REQUESTS, count, **labels)
 
     def _count_calls_of(self, table: TableView) -> None:
         """Export a table's storage calls since the last call of this; ``_lock`` is held."""
@@ -559,9 +561,7 @@ class Parts:
         # The same copy is added and remembered: the loop continues to count meanwhile.
         counted = Counter(self.hot.counts)
         for key, count in (counted - self._counted).items():
-            table, route = key
-            labels = {"table": str(table.table_id), "route": route, "way": "ready"}
-            self.metrics.add(REQUESTS, count, **labels)
+            self._add_ready(*key, count)
         self._counted = counted
 
 

@@ -1,23 +1,31 @@
-"""``FleetPart``: the additional parts of a server that belongs to a fleet."""
+"""``FleetPart``: the additional parts of a server that belongs to a fleet.
+
+One of them is ``LeaderUpkeep``: garbage collection in the databases of views, by the first of each
+group. ``fsview.store.sql.upkeep`` defines what is deleted.
+"""
 
 from __future__ import annotations
 
+import logging
+import threading
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from executor_proxy.exchange import Endpoint, tls_context
 from executor_proxy.seat_ring import Layout
+from fsview.store.sql.upkeep import Upkeep
 from fsview.view_manager import ViewManager
+from strandline.fleet.current import CurrentFleet
 from strandline.fleet.forward import Forwarder
 from strandline.fleet.groups import AUTO, check_group
-from strandline.fleet.leader_upkeep import LeaderUpkeep
 from strandline.fleet.membership import Membership
 from strandline.fleet.moving.handover import Forget, Handover
 from strandline.fleet.moving.neighbours import Neighbours
 from strandline.fleet.moving.warming import BOUND_S, Warming
 from strandline.fleet.overview import move_overview
-from strandline.fleet.records import Load
+from strandline.fleet.records import Load, token_mark
+from strandline.fleet.roster import Roster
 from strandline.fleet.seats import Fleet
 from strandline.fleet.state.url import StateUrl, open_state
 from strandline.settings.fleet import (
@@ -39,10 +47,14 @@ from strandline.settings.setting import Setting, refusal
 from strandline.settings.sources import ServeSettings
 from timeline.errors import ConfigError
 
+logger = logging.getLogger(__name__)
+
 _ANY_HOST: Final = ("0.0.0.0", "::")  # noqa: S104 - not bound to, but refused
 
 LEAST_SESSION_S: Final = 4.0
 """Shortest session timeout that ZooKeeper allows by default."""
+PAUSE_S: Final = 10.0
+"""Between two passes of the upkeep over all tables, of some milliseconds each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +109,45 @@ class FleetOptions:
         )
 
 
+class LeaderUpkeep:
+    """A thread; ``status`` is for any other.
+
+    Args:
+        current: The fleet.
+        upkeep: Deletes.
+        pause_s: Seconds between two passes.
+    """
+
+    def __init__(self, current: CurrentFleet, upkeep: Upkeep, pause_s: float = PAUSE_S) -> None:
+        self._current, self._upkeep = current, upkeep
+        self._pause_s = pause_s
+        self._stopped = threading.Event()
+
+    def start(self) -> None:
+        """Begin; to be called once."""
+        # Not joined: the database may hang.
+        threading.Thread(target=self._run, name="strandline-upkeep", daemon=True).start()
+
+    def stop(self) -> None:
+        """End after the transaction that is under way; may be repeated."""
+        self._stopped.set()
+        self._upkeep.stop()
+
+    def status(self) -> dict[str, Any]:
+        """Return whether this server leads, and what it has deleted, in a form for JSON."""
+        return {"leads": self._current.leads, "deleted": self._upkeep.deleted}
+
+    def _run(self) -> None:
+        while not self._stopped.wait(self._pause_s):
+            if not self._current.leads:
+                continue
+            try:
+                self._upkeep.run(lambda: self._current.leads)
+            except Exception:
+                # Garbage only takes room; the next pass may succeed.
+                logger.exception("garbage collection in the databases of views failed")
+
+
 class FleetPart:
     """A server's membership in a fleet, and its way to the other servers.
 
@@ -124,21 +175,21 @@ class FleetPart:
         self._load: Callable[[], tuple[int, int]] = lambda: (0, 0)
         self._state = open_state(options.url, options.dead_s)
         try:
-            self._membership = Membership(
+            roster = Roster(
                 self._state,
                 options.address,
                 is_standby=options.is_standby,
+                dead_s=options.dead_s,
                 layout=options.layout,
-                token=token,
-                other_token=other,
+                token=token_mark(token),
+                other_token=None if other is None else token_mark(other),
                 roots=roots,
                 group=options.group,
                 rack=options.rack,
                 load=lambda: Load(*self._load()),
-                warm_s=BOUND_S,
-                heartbeat_s=options.heartbeat_s,
-                dead_s=options.dead_s,
+                is_ready=False,
             )
+            self._membership = Membership(roster, warm_s=BOUND_S, heartbeat_s=options.heartbeat_s)
         except BaseException:
             self._state.close()
             raise

@@ -115,28 +115,6 @@ class Birth:
     server: ServerOptions
     descriptors: Descriptors | None = None
 
-    @classmethod
-    def of(
-        cls,
-        settings: Settings,
-        roots: tuple[str, ...],
-        token: str | None,
-        address: tuple[str, int],
-        *,
-        storage_options: Mapping[str, Any] | None,
-        store: StoreOptions,
-    ) -> Birth:
-        """Return the options from settings and the given values; ``address``: host and port."""
-        parts = PartsOptions.of(
-            settings,
-            roots,
-            token,
-            storage_options=storage_options,
-            store=store,
-            shown=settings.shown(config.SERVICE_SETTINGS),
-        )
-        return cls(parts, ServerOptions.of(settings, *address))
-
     def with_roots(self, roots: Iterable[str]) -> Birth:
         """Return these options with other roots, each once."""
         return replace(self, parts=replace(self.parts, roots=tuple(dict.fromkeys(roots))))

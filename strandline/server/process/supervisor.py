@@ -30,7 +30,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import Final
 
-from strandline.server.http.listener import bind
+from strandline.server.http.server_options import bind
 from strandline.server.process import at_fork
 from strandline.server.process.child_handle import KILL_AFTER_S, ChildProcess
 from strandline.server.process.options import Birth

@@ -21,13 +21,14 @@ import os
 import weakref
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from executor_proxy.http import HttpSession
 from strandline.server.http.authorization import new_token
+from strandline.server.http.server_options import ServerOptions
 from strandline.server.http.tls import own_certificate
-from strandline.server.process.options import Birth
+from strandline.server.process import at_fork
+from strandline.server.process.options import Birth, PartsOptions
 from strandline.server.process.supervisor import Supervisor
 from strandline.settings import service as config
 from strandline.settings.setting import Settings
@@ -37,10 +38,59 @@ from timeline.errors import ConfigError, ServiceUnreachableError
 from timeline.storage.open import path_text
 from timeline.storage.table_id import absolute, canonical_base_path
 
-if TYPE_CHECKING:
-    from strandline.server.process.thread_runner import InProcess
-
 STATUS: str = "/v1/strandline/status"
+
+
+class InProcess:
+    """A running service thread, with the interface of ``Supervisor``; for tests and notebooks.
+
+    Attributes:
+        port: The port that is bound.
+        url: Where the service answers this process.
+    """
+
+    def __init__(self, birth: Birth) -> None:
+        """Start the thread; returns once it serves."""
+        # Only here, so that a driver with a child doesn't load a web server.
+        from strandline.server.http.server import ServiceServer  # noqa: PLC0415
+        from strandline.server.process.composition_root import Parts  # noqa: PLC0415
+
+        self._server = ServiceServer(Parts(birth.parts), birth.server)
+        at_fork.add(self)
+        self._thread = self._server.start_thread()
+        self.port = self._server.port
+        self.url = birth.server.local_url(self.port)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the thread is alive."""
+        return self._thread.is_alive()
+
+    @property
+    def roots(self) -> tuple[str, ...]:
+        """The roots that are served."""
+        return self._server.parts.views.roots()
+
+    def add_root(self, root: str) -> None:
+        """Serve the tables at and below ``root``, too."""
+        self._server.parts.add_root(root)
+
+    def remove_root(self, root: str) -> None:
+        """Refuse the tables at and below ``root``; see ``Parts.remove_root``."""
+        self._server.parts.remove_root(root)
+
+    def stop(self) -> None:
+        """Stop the service and join its thread."""
+        at_fork.remove(self)
+        self._server.stop()
+        self._thread.join()
+
+    def abandon(self) -> None:
+        """Close this process's copy of the listening socket, after a fork.
+
+        The port is free only when the last copy is closed.
+        """
+        self._server.close_after_fork()
 
 
 class TimelineService:
@@ -85,11 +135,10 @@ class TimelineService:
             raise ConfigError(f"roots is {roots!r}; it must be one or more base paths or parents")
         settings = settings or Settings({}, {})
         self.token = (new_token() if token is None else token) or None
-        self._birth = Birth.of(
+        parts = PartsOptions.of(
             settings,
             tuple(map(spelled, roots)),
             self.token,
-            (host, port),
             storage_options=storage_options,
             store=store_options(
                 settings,
@@ -97,7 +146,9 @@ class TimelineService:
                 directory=None if store_dir is None else os.fspath(store_dir),
                 rocksdb_default=own_directory(),
             ),
+            shown=settings.shown(config.SERVICE_SETTINGS),
         )
+        self._birth = Birth(parts, ServerOptions.of(settings, host, port))
         self._clock = clock or SystemClock()
         has_file = self._birth.server.tls_certificate is not None
         self.ca_file = (settings.get(config.TLS_CA) or None) if has_file else None
@@ -145,9 +196,7 @@ class TimelineService:
         if self._runner is not None:
             raise ServiceUnreachableError("this timeline service was started already")
         if self._in_process:
-            # Imported here so that a driver with a child doesn't load a web server.
-            module = import_module("strandline.server.process.thread_runner")
-            self._runner = module.InProcess(self._birth)
+            self._runner = InProcess(self._birth)
         else:
             runner = Supervisor(self._birth, self._ping_timeout_s, self._clock)
             # It refers to the runner only: a reference to the service would keep that alive.

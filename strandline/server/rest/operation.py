@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Final
 
-from fsview.load.listing import PATH_CHARACTERS
 from fsview.wire.param import OWNED_PATHS, V2, WATCH_PATH
 from strandline.server.rest.parameter import SHOWN, Parameter, Refusal, bad
+from timeline.table.partition_metadata import PATH_CHARACTERS
 
 ROWS: Final = 1_000
 """Rows of a page if the request doesn't say."""

@@ -135,7 +135,8 @@ class HistoryWriter:
         found: set[Key] = set()
         for entry in manifest.files:
             if entry.parts[1] >= first:
-                rows = self._read(entry.name, ("instantTime", "action"))
+                with self._opened(entry.name) as file:
+                    rows = file.read(("instantTime", "action"))[0]
                 found.update((row["instantTime"], row["action"]) for row in rows)
         return found
 
@@ -229,10 +230,6 @@ class HistoryWriter:
 
     def _files_of(self, number: int) -> list[HistoryEntry]:
         return manifest_entries(self._storage, self._folder, number, _entry_of)
-
-    def _read(self, name: str, columns: Sequence[str]) -> list[Mapping[str, Any]]:
-        with self._opened(name) as file:
-            return file.read(columns)[0]
 
     def _count(self, name: str) -> int:
         with self._opened(name) as file:

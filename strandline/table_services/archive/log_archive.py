@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
+from strandline.records.row_selection import gathered
 from strandline.table_services.archive.content import ArchivedFiles, Key, key_of
 from timeline.archive.log_archive import BODIES, read_log_file
 from timeline.encoding import avro
@@ -162,13 +163,8 @@ def _as_java(schema: Any) -> Any:
 
 def _blocks(records: Iterable[Mapping[str, Any]], batch: int) -> Iterator[bytes]:
     schema = _schema()
-    group: list[bytes] = []
-    for record in records:
-        group.append(avro.write_record(schema, record))
-        if len(group) >= batch:
-            yield _block(schema, group)
-            group = []
-    if group:
+    written = (avro.write_record(schema, record) for record in records)
+    for group in gathered(written, lambda _: 1, batch):
         yield _block(schema, group)
 
 

@@ -114,14 +114,10 @@ class Archiver:
         Raises:
             CorruptMetadataError: The last clean can't be read.
         """
-        return to_archive(
-            timeline,
-            self._settings,
-            layout=self._meta.config.layout_version,
-            merges_on_read=self._meta.config.table_type == "MERGE_ON_READ",
-            clean=self._last_clean(timeline),
-            retained_from=_retained_from(timeline, self._clean_settings, self._times),
-            earliest_held=self._earliest_held,
+        config, clean = self._meta.config, self._last_clean(timeline)
+        return _planned(
+            *(timeline, self._settings, self._clean_settings, clean, self._times, config),
+            self._earliest_held,
         )
 
     def run(self) -> ArchiveResult | None:
@@ -241,18 +237,27 @@ def is_idle(
     last = last_clean(timeline)
     if last is not None and (clean is None or clean.time != last.requested_time):
         return False
-    kept = _retained_from(timeline, clean_settings, times)
-    return not to_archive(
+    return not _planned(timeline, settings, clean_settings, clean, times, config)
+
+
+def _planned(
+    timeline: Timeline,
+    settings: ArchiveSettings,
+    clean_settings: CleanSettings,
+    clean: LastClean | None,
+    times: TimeGenerator,
+    config: TableConfig,
+    earliest_held: str | None = None,
+) -> tuple[Instant, ...]:
+    """Return the instants to archive; what the cleaner's policy retains now stays."""
+    kept = retention(timeline, clean_settings, times.hours_ago(clean_settings.hours))
+    earliest = None if kept is None else kept.earliest
+    return to_archive(
         timeline,
         settings,
         layout=config.layout_version,
         merges_on_read=config.table_type == "MERGE_ON_READ",
         clean=clean,
-        retained_from=kept,
+        retained_from=None if earliest is None else earliest.requested_time,
+        earliest_held=earliest_held,
     )
-
-
-def _retained_from(timeline: Timeline, settings: CleanSettings, times: TimeGenerator) -> str | None:
-    """Return the earliest instant that the cleaner's policy retains now, if it has one."""
-    kept = retention(timeline, settings, times.hours_ago(settings.hours))
-    return None if kept is None or kept.earliest is None else kept.earliest.requested_time

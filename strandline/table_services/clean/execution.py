@@ -229,7 +229,9 @@ class CleanExecution:
         if instant.is_completed:
             return self._of_another(instant, start)
         if instant.state is State.REQUESTED:
-            instant = self._inflight(instant, plan, just_created=just_created)
+            # Hudi 0.15 repeats the plan in the inflight file, where its views read it; 1.x doesn't.
+            copy = plan if self._meta.config.version < 8 else None
+            instant = self._meta.transition_to_inflight(instant, copy, just_created=just_created)
         if self._lock is None:
             cleaned = delete_planned(self._storage, plan, names, self._delete, spared, done)
         else:
@@ -315,11 +317,6 @@ class CleanExecution:
             )
             for partition, each in cleaned.items()
         }
-
-    def _inflight(self, requested: Instant, plan: CleanerPlan, *, just_created: bool) -> Instant:
-        # Hudi 0.15 repeats the plan in the inflight file, where its views read it; 1.x doesn't.
-        copy = plan if self._meta.config.version < 8 else None
-        return self._meta.transition_to_inflight(requested, copy, just_created=just_created)
 
 
 def delete_planned(

@@ -164,7 +164,7 @@ class CleanHistory:
         if empty_plan is not None and empty_plan.savepoints == savepoints:
             # A plan without files leaves no instant, so only this memory records its bounds.
             since = max(since, empty_plan.earliest)
-        if since != FROM_THE_START or not self._has_archive():
+        if since != FROM_THE_START or not self._storage.list(self._meta.config.archive_folder):
             # Without an archive the active timeline has every commit that names a partition.
             return instants_between(timeline, since, kept.earliest)
         try:
@@ -214,9 +214,6 @@ class CleanHistory:
             saved[time] = known.get(time) or self.read(instant, SavepointMetadata)
         self._memory.saved = saved
         return Savepoints.of(saved)
-
-    def _has_archive(self) -> bool:
-        return bool(self._storage.list(self._meta.config.archive_folder))
 
 
 def is_idle(

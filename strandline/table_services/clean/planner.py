@@ -109,6 +109,8 @@ class CleanPlanner:
         memory: Memory shared by the driver's cleaners of this table; ``None`` for a new one.
 
     Attributes:
+        meta: The table's meta client.
+        settings: Settings of the cleaner.
         history: What earlier cleans, writes and savepoints say.
         leases: Readers' leases.
     """
@@ -121,46 +123,20 @@ class CleanPlanner:
         settings: CleanSettings,
         memory: CleanMemory | None = None,
     ) -> None:
-        self._meta = meta_client.for_cause("clean")
+        self.meta = meta_client.for_cause("clean")
         self._storage = meta_client.storage.for_cause("clean")
         self._view = view
         self._times = time_generator
-        self._settings = settings
+        self.settings = settings
         memory = CleanMemory() if memory is None else memory
-        self.history = CleanHistory(self._meta, memory)
+        self.history = CleanHistory(self.meta, memory)
         self.leases = Leases(self._storage, time_generator.clock, memory.leases)
-
-    def plan(self, timeline: Timeline, *, due: bool = True) -> PlannedClean | None:
-        """Return what a clean would delete now, in one part, without changing anything.
-
-        Args:
-            timeline: The active timeline, instants of any state.
-            due: Whether a clean is planned only if enough writes completed since the last one.
-        """
-        parts = self.parts(timeline, due=due, limit=NO_LIMIT)
-        return next((part.planned for part in parts), None)
-
-    def parts(
-        self, timeline: Timeline, *, due: bool = True, limit: int | None = None
-    ) -> Iterator[PlannedPart]:
-        """Yield the parts of what a clean would delete now, without changing anything.
-
-        Args:
-            timeline: As in ``plan``.
-            due: As in ``plan``.
-            limit: Most files of a part; ``None``: that of the settings.
-
-        Cost: the memory of one part.
-        """
-        bounds = self.bounds(timeline, due=due)
-        if bounds is not None:
-            yield from self._parts(timeline, bounds, limit or self._settings.part_files)
 
     def deleted(self, timeline: Timeline) -> tuple[str, Iterator[Fate]]:
         """Return what a clean would delete now, whether it is due or not.
 
         Args:
-            timeline: As in ``plan``.
+            timeline: The active timeline, instants of any state.
 
         Returns:
             The earliest instant to retain, empty if there is none; and the slices, by partition.
@@ -225,7 +201,7 @@ class CleanPlanner:
     def due(self, timeline: Timeline, bounds: Bounds) -> Iterator[PlannedPart]:
         """Yield the parts of the next clean, or an empty one if that is due."""
         is_empty = True
-        for part in self._parts(timeline, bounds, self._settings.part_files):
+        for part in self._parts(timeline, bounds, self.settings.part_files):
             is_empty = False
             yield part
         mark = self._mark(timeline, bounds) if is_empty else None
@@ -245,7 +221,7 @@ class CleanPlanner:
 
         Cost: a list of the leases, unless none is due.
         """
-        settings, last = self._settings, last_clean(timeline)
+        settings, last = self.settings, last_clean(timeline)
         since = self._times.hours_ago(settings.hours)
         kept = retention(timeline, replace(settings, max_to_clean=NO_LIMIT), since)
         if kept is None:
@@ -357,7 +333,7 @@ class CleanPlanner:
         since = "" if bounds.known is None else bounds.known.last_completed_commit_timestamp
         if len(writes_after(timeline, since)) >= WRITES_A_MARK:
             return True
-        hours = self._settings.empty_hours
+        hours = self.settings.empty_hours
         long_ago = self._times.hours_ago(hours)
         return hours > 0 and (bounds.last is None or bounds.last.requested_time < long_ago)
 
@@ -428,7 +404,7 @@ class CleanPlanner:
         try:
             return self._groups(partition, kept)
         except ViewBehindError as exc:
-            undoing = (i for i in self._meta.active_timeline().pending() if i.action in _UNDOES)
+            undoing = (i for i in self.meta.active_timeline().pending() if i.action in _UNDOES)
             found = next(undoing, None)
             if found is None:
                 raise
@@ -453,7 +429,7 @@ class CleanPlanner:
         return PartitionGroups(groups, before, read)
 
     def _compactions(self) -> tuple[CompactionOperation, ...]:
-        if self._meta.config.table_type == "COPY_ON_WRITE":
+        if self.meta.config.table_type == "COPY_ON_WRITE":
             return ()
         return (
             *self._view.pending_compaction_operations(),
@@ -480,7 +456,7 @@ class CleanPlanner:
         if not plans:
             return None
         # Completion times of layout 1 are the storage's, which can't be compared.
-        since = "" if self._meta.config.layout_version == 1 else plans[0].requested_time
+        since = "" if self.meta.config.layout_version == 1 else plans[0].requested_time
         replaces = [
             i
             for i in timeline.completed()

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from fsview.files.row import UNKNOWN_SIZE
 from fsview.model.file_name import is_data_file, parse_data_file
+from strandline.records.schema.columns import COUNT, TEXT, schema_of
 from strandline.table_services.clean.plan import Fate
 from strandline.table_services.clean.planner import CleanPlanner
 from timeline.errors import InputError
@@ -25,14 +26,7 @@ from timeline.storage.base import checked_path
 from timeline.storage.table_id import TableId
 from timeline.timeline import Timeline
 
-CLEANABLE_SCHEMA: Final = pa.schema(
-    [
-        ("partition", pa.string()),
-        ("file", pa.string()),
-        ("bytes", pa.int64()),
-        ("reason", pa.string()),
-    ]
-)
+CLEANABLE_SCHEMA: Final = schema_of(partition=TEXT, file=TEXT, bytes=COUNT, reason=TEXT)
 
 
 _BATCH_ROWS: Final = 10_000
@@ -84,7 +78,7 @@ class FileFate:
     reason: str
 
 
-def preview(planner: CleanPlanner, timeline: Timeline, policy: str) -> CleanPreview:
+def preview(planner: CleanPlanner, timeline: Timeline) -> CleanPreview:
     """Return what the next clean would delete.
 
     If cleans are pending, return only their files: a clean finishes them before it plans.
@@ -92,7 +86,6 @@ def preview(planner: CleanPlanner, timeline: Timeline, policy: str) -> CleanPrev
     Args:
         planner: Plans the cleans of the table.
         timeline: The active timeline.
-        policy: Its retention policy.
 
     Raises:
         CorruptMetadataError: A plan, a savepoint or a commit can't be read.
@@ -100,6 +93,7 @@ def preview(planner: CleanPlanner, timeline: Timeline, policy: str) -> CleanPrev
 
     Cost: that of planning, and a read of each pending clean.
     """
+    policy = planner.settings.policy
     rows = {
         (partition, name): (None, _GOES_BY.format(instant.requested_time))
         for instant, partition, name in planner.pending_files(timeline)
@@ -132,26 +126,16 @@ def _batches(deleted: Iterator[Fate]) -> Iterator[pa.RecordBatch]:
 
 
 def _batch(rows: _Rows) -> pa.RecordBatch:
-    ordered = sorted(rows.items())
-    columns = [
-        [partition for (partition, _), _ in ordered],
-        [name for (_, name), _ in ordered],
-        [size for _, (size, _) in ordered],
-        [reason for _, (_, reason) in ordered],
-    ]
-    arrays = [
-        pa.array(values, field.type)
-        for values, field in zip(columns, CLEANABLE_SCHEMA, strict=True)
-    ]
+    columns = zip(*((*at, *of) for at, of in sorted(rows.items())), strict=True)
+    arrays = [pa.array(c, f.type) for c, f in zip(columns, CLEANABLE_SCHEMA, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=CLEANABLE_SCHEMA)
 
 
-def why(planner: CleanPlanner, meta: TableMetaClient, timeline: Timeline, file: str) -> FileFate:
+def why(planner: CleanPlanner, timeline: Timeline, file: str) -> FileFate:
     """Return why a file is still there, or gone.
 
     Args:
         planner: Plans the cleans of the table.
-        meta: The table's meta client.
         timeline: The active timeline.
         file: Path of a base or log file under the base path, or with it.
 
@@ -164,6 +148,7 @@ def why(planner: CleanPlanner, meta: TableMetaClient, timeline: Timeline, file: 
     Cost: that of planning for one partition; if the file is gone, a read of each clean, archived
         ones included, and of the write that has the time in its name.
     """
+    meta = planner.meta
     partition, name = _split(meta, file)
     for instant, of, each in planner.pending_files(timeline):
         if (of, each) == (partition, name):

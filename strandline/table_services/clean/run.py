@@ -304,7 +304,8 @@ class Cleaner:
                 self._check_lock()
         except StrandlineError:
             if requested:
-                self._give_up([*(each.instant for each in requested), _asked(now)])
+                asked = Instant(now, CLEAN, State.REQUESTED)
+                self._give_up([*(each.instant for each in requested), asked])
             raise
         return requested
 
@@ -389,7 +390,3 @@ def _unbegun(pending: Iterable[PendingClean]) -> list[PendingClean]:
         and (parts[0].part is None or parts[0].part.number == 1)
         for each in parts
     ]
-
-
-def _asked(requested_time: str) -> Instant:
-    return Instant(requested_time, CLEAN, State.REQUESTED)

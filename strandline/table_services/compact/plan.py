@@ -83,7 +83,8 @@ def plan_compaction(
         and (found.partition, found.file_id) not in taken
     ]
     for name in settings.strategies:
-        operations = _CHOICES.get(name, _all)(operations, settings)
+        if name in _CHOICES:
+            operations = _CHOICES[name](operations, settings)
     return CompactionPlan(tuple(operations))
 
 
@@ -110,10 +111,6 @@ def _operation(found: FileSlice, file_bytes: int) -> Operation:
 
 
 Operations = list[Operation]
-
-
-def _all(operations: Operations, settings: CompactionSettings) -> Operations:
-    return operations
 
 
 def _bounded(operations: Operations, settings: CompactionSettings) -> Operations:

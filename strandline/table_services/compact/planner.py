@@ -24,6 +24,7 @@ from fsview.model.file_system_view import FileSystemView, LookupQuery, partition
 from strandline.commit.concurrent_operations import newest_time
 from strandline.commit.conflict import FIRST_LOGS_OF_WRITERS
 from strandline.commit.lock.base import TableLock
+from strandline.records.schema.columns import COUNT, TEXT, schema_of
 from strandline.table_services.compact.plan import (
     LOG_BYTES,
     Group,
@@ -41,15 +42,8 @@ from timeline.timeline import Timeline
 
 logger = logging.getLogger(__name__)
 
-COMPACTABLE_SCHEMA: Final = pa.schema(
-    [
-        ("partition", pa.string()),
-        ("file_id", pa.string()),
-        ("base_file", pa.string()),
-        ("logs", pa.int64()),
-        ("bytes", pa.int64()),
-        ("compaction", pa.string()),
-    ]
+COMPACTABLE_SCHEMA: Final = schema_of(
+    partition=TEXT, file_id=TEXT, base_file=TEXT, logs=COUNT, bytes=COUNT, compaction=TEXT
 )
 FILE_BYTES: Final = 120 << 20
 """The default of ``hoodie.parquet.max.file.size``."""
@@ -152,46 +146,29 @@ class CompactionPlanner:
         """Return what a compaction would take now; nothing is changed.
 
         Returns:
-            One row per file group with the columns of ``COMPACTABLE_SCHEMA``, those of planned
-            compactions first:
-
-            * ``partition``: string, under the base path; ``""`` for an unpartitioned table;
-            * ``file_id``: string; of the file group;
-            * ``base_file``: string; its name, null for a group of logs alone;
-            * ``logs``: int64; number of logs;
-            * ``bytes``: int64; their size, as the plan has it;
-            * ``compaction``: string; requested time of the planned compaction that takes it, null
-              if it would be planned.
+            One row per file group, those of planned compactions first, with the columns of
+            ``Table.compactable``.
 
         Raises:
             ConfigError: As ``request``.
             ViewBehindError: As ``request``.
         """
         plan = self._plan(self._meta.active_timeline(), _AFTER_ALL)
-        rows = [
+        rows: list[tuple[Any, ...]] = [
             (op.partition, op.file_id, op.base_file, op.delta_files, op.metrics, time)
             for op in self._view.pending_compaction_operations()
             for time in [op.compaction_instant]
         ]
         rows.sort(key=lambda row: (row[-1], *row[:2]))
-        planned: list[Sequence[Any]] = [
-            (
-                op.partition_path,
-                op.file_id,
-                op.data_file_path,
-                op.delta_file_paths,
-                op.metrics,
-                None,
-            )
-            for op in plan.operations
-        ]
+        names = COMPACTABLE_SCHEMA.names
+        for op in plan.operations:
+            group = op.partition_path, op.file_id, op.data_file_path
+            rows.append((*group, op.delta_file_paths, op.metrics, None))
         found = [
-            [partition, file_id, base, len(logs), int(metrics.get(LOG_BYTES, 0)), time]
-            for partition, file_id, base, logs, metrics, time in (*rows, *planned)
+            dict(zip(names, (*group, len(logs), int(metrics.get(LOG_BYTES, 0)), time), strict=True))
+            for *group, logs, metrics, time in rows
         ]
-        columns = zip(*found, strict=True) if found else [[]] * len(COMPACTABLE_SCHEMA)
-        arrays = [pa.array(c, f.type) for c, f in zip(columns, COMPACTABLE_SCHEMA, strict=True)]
-        return pa.Table.from_arrays(arrays, schema=COMPACTABLE_SCHEMA)
+        return pa.Table.from_pylist(found, COMPACTABLE_SCHEMA)
 
     def _plan(self, timeline: Timeline, time: str) -> CompactionPlan:
         self._view.sync()

@@ -18,14 +18,13 @@ Source: Hudi 1.2.0 ``HoodieCompactionConfig``, ``ScheduleCompactionActionExecuto
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from strandline.settings.setting import ClientSetting, Settings, refusal, settings_of
 from timeline.clock import parse_instant_time
 from timeline.errors import ConfigError
-from timeline.instant import COMMIT, COMPACTION, DELTA_COMMIT, Instant
+from timeline.instant import COMMIT, COMPACTION, DELTA_COMMIT
 from timeline.timeline import Timeline
 
 NUM_COMMITS: Final = "NUM_COMMITS"
@@ -213,7 +212,9 @@ def is_due(timeline: Timeline, settings: CompactionSettings, time: str, zone: st
         last = timeline.pending().filter(lambda i: i.action == COMPACTION).last or last
         since = "" if last is None else last.requested_time
         return sum(i.requested_time > since for i in deltas) >= settings.delta_commits
-    are_many = _completed_after(deltas, last) >= settings.delta_commits
+    since = "" if last is None else last.requested_time
+    after = sum((i.completion_time or i.requested_time) > since for i in deltas)
+    are_many = after >= settings.delta_commits
     seconds = [parse_instant_time(t, zone) // 1000 for t in (first.requested_time, time)]
     is_late = seconds[1] - seconds[0] >= settings.delta_seconds
     if settings.trigger == TIME_ELAPSED:
@@ -223,9 +224,3 @@ def is_due(timeline: Timeline, settings: CompactionSettings, time: str, zone: st
     if settings.trigger == NUM_OR_TIME:
         return are_many or is_late
     return are_many
-
-
-def _completed_after(deltas: Sequence[Instant], compaction: Instant | None) -> int:
-    """Return how many delta commits completed after a compaction was requested."""
-    since = "" if compaction is None else compaction.requested_time
-    return sum((i.completion_time or i.requested_time) > since for i in deltas)

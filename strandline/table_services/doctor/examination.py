@@ -14,7 +14,6 @@ from typing import Final, TypeVar
 
 import numpy as np
 
-from fsview.load.listing import folders_below, is_partition
 from fsview.model.file_group import BaseFile
 from fsview.model.file_name import data_files
 from strandline.table_services.doctor.content_checks import check_base_files, check_ends_of_logs
@@ -45,7 +44,7 @@ from timeline.metadata.instant_metadata import CleanMetadata, CommitMetadata, In
 from timeline.storage.base import FileInfo, FileKind, Storage
 from timeline.table.config import CONFIG_PATH, META_FOLDER
 from timeline.table.config_file import BACKUP_PATH, supported
-from timeline.table.partition_metadata import path_in
+from timeline.table.partition_metadata import folders_below, is_partition, path_in
 
 T = TypeVar("T")
 Check = Callable[[Partition], Iterable[Finding]]
@@ -340,8 +339,8 @@ def _rows_of_base_files(meta: TableMetaClient, picture: Picture) -> dict[str, in
         except (CorruptMetadataError, InstantNotFoundError):
             continue  # its statistics are damaged, or it was archived since
         if isinstance(metadata, CommitMetadata):
-            for stats in metadata.partition_to_write_stats.values():
-                for stat in stats:
-                    if stat.path and not stat.path.rpartition("/")[2].startswith("."):
-                        rows[stat.path.rpartition("/")[2]] = stat.num_writes
+            for stat in metadata.stats:
+                name = (stat.path or ".").rpartition("/")[2]
+                if not name.startswith("."):
+                    rows[name] = stat.num_writes
     return rows

@@ -22,14 +22,13 @@ cleans have retained, and later.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
 from fsview.check.partition_checker import removals_pending
 from fsview.files.partition import PartitionVersion
-from fsview.load.listing import folders_below, is_partition
 from fsview.model.file_group import BaseFile, FileSlice, LogFile
 from fsview.model.file_name import data_files, parse_data_file
 from fsview.query.queries import (
@@ -49,7 +48,7 @@ from timeline.instant import (
     Instant,
 )
 from timeline.storage.base import FileInfo
-from timeline.table.partition_metadata import FILE_NAME, path_in
+from timeline.table.partition_metadata import FILE_NAME, folders_below, is_partition, path_in
 
 SMALL_BYTES: Final = 104_857_600
 """Below this size a base file is small: ``hoodie.parquet.small.file.limit``."""
@@ -107,17 +106,24 @@ class Partition:
         Raises:
             UnreadArchiveError: The archive must be read.
         """
-        extensions = self.picture.config.base_extensions
-        absent = (
-            parse_data_file(self.path, name, size, 0, extensions)
-            for name, size in self.named.items()
-            if name not in self.there
-        )
+        named = self.named.items()
+        absent = (self.parsed(name, size) for name, size in named if name not in self.there)
         files = (*self.files, *(file for file in absent if file is not None))
         version = PartitionVersion.of(self.path, files)
         if self.picture.config.table_type == "COPY_ON_WRITE":
             return latest_file_slices(self.snapshot, version)
         return latest_merged_file_slices_before_or_on(self.snapshot, version, NEWEST)
+
+    def parsed(self, name: str, size: int = 0) -> DataFile | None:
+        """Return the file of a name here; ``None`` if it isn't that of a data file."""
+        return parse_data_file(self.path, name, size, 0, self.picture.config.base_extensions)
+
+    def finding(
+        self, code: str, what: str, files: Sequence[DataFile], *, fixable: bool = False
+    ) -> Finding:
+        """Return a finding about files of this partition."""
+        paths, size = tuple(file.path for file in files), sum(file.size for file in files)
+        return Finding(code, what, paths, size, self.path, fixable)
 
     @cached_property
     def missing(self) -> Mapping[str, int]:
@@ -202,7 +208,7 @@ def check_orphans(partition: Partition) -> Iterator[Finding]:
         fixable = safe and undone and partition.is_free(file)
         if code == "orphan-file" and not undone:
             why += _NOT_UNDONE
-        yield Finding(code, why, (file.path,), file.size, partition.path, fixable)
+        yield partition.finding(code, why, [file], fixable=fixable)
 
 
 def check_timeline(partition: Partition) -> Iterator[Finding]:
@@ -326,14 +332,14 @@ def check_archived(partition: Partition, written: Mapping[str, BaseFile]) -> Ite
     picture = partition.picture
     if partition.has_removals or not picture.is_whole:
         return
-    extensions = picture.config.base_extensions
-    named = (parse_data_file(partition.path, name, 0, 0, extensions) for name in partition.named)
     newest: dict[str, str] = {}
-    for each in (*partition.files, *named):
+    for each in (*partition.files, *map(partition.parsed, partition.named)):
         if isinstance(each, BaseFile):
             newest[each.file_id] = max(each.instant, newest.get(each.file_id, ""))
-    path = partition.path
-    replaced = {*partition.snapshot.replaced.get(path, ()), *picture.archive.replaced.get(path, ())}
+    replaced = {
+        *partition.snapshot.replaced.get(partition.path, ()),
+        *picture.archive.replaced.get(partition.path, ()),
+    }
     for file_id, file in written.items():
         undone = file.instant in picture.history.undone or file.instant in picture.archive.undone
         if undone or file_id in replaced or file.instant <= newest.get(file_id, ""):
@@ -342,17 +348,15 @@ def check_archived(partition: Partition, written: Mapping[str, BaseFile]) -> Ite
             f"the file isn't there; the archived write {file.instant} made it, and no clean,"
             " rollback or replacement of its group is known"
         )
-        yield Finding("missing-file", what, (file.path,), file.size, path)
+        yield partition.finding("missing-file", what, [file])
 
 
 def _planned(partition: Partition) -> Iterator[str]:
     """Yield base files that plans name and that aren't there; a log may be of an undone write."""
     if partition.has_removals:
         return
-    extensions = partition.picture.config.base_extensions
     for name in partition.picture.history.planned.get(partition.path, frozenset()):
-        file = parse_data_file(partition.path, name, 0, 0, extensions)
-        if name not in partition.there and isinstance(file, BaseFile):
+        if name not in partition.there and isinstance(partition.parsed(name), BaseFile):
             yield name
 
 
@@ -363,9 +367,8 @@ def _saved(partition: Partition) -> Iterator[str]:
     """
     if partition.has_removals:
         return  # a clean that was planned before the savepoint
-    extensions = partition.picture.config.base_extensions
     for name in partition.picture.history.saved.get(partition.path, frozenset()) - partition.there:
-        file = parse_data_file(partition.path, name, 0, 0, extensions)
+        file = partition.parsed(name)
         if file is None:
             continue
         completed = partition.snapshot.completion.is_completed(file.instant)
@@ -383,7 +386,7 @@ def _earlier(partition: Partition) -> Iterator[str]:
         return
     replaced = partition.snapshot.replaced.get(partition.path, {})
     for name in partition.named.keys() - partition.there:
-        file = parse_data_file(partition.path, name, 0, 0, picture.config.base_extensions)
+        file = partition.parsed(name)
         if not isinstance(file, BaseFile) or file.instant < retained_from:
             continue
         if file.file_id not in replaced:
@@ -398,10 +401,10 @@ def check_sizes(partition: Partition) -> Iterator[Finding]:
             continue
         if isinstance(file, BaseFile):
             what = f"it has {file.size} bytes, its commit wrote {told}"
-            yield Finding("wrong-size", what, (file.path,), file.size, partition.path)
+            yield partition.finding("wrong-size", what, [file])
         elif file.size < told:
             what = f"it has {file.size} bytes, of {told} that commits wrote"
-            yield Finding("torn-log", what, (file.path,), file.size, partition.path)
+            yield partition.finding("torn-log", what, [file])
 
 
 def check_bases(partition: Partition) -> Iterator[Finding]:
@@ -423,13 +426,8 @@ def check_bases(partition: Partition) -> Iterator[Finding]:
         if key not in partition.bases and not pends and not _may_begin(partition, file):
             lost[key].append(file)
     for (file_id, time), logs in lost.items():
-        yield Finding(
-            "log-without-base",
-            f"file group {file_id} has {len(logs)} logs, and no base file, of instant {time}",
-            tuple(log.path for log in logs),
-            sum(log.size for log in logs),
-            partition.path,
-        )
+        what = f"file group {file_id} has {len(logs)} logs, and no base file, of instant {time}"
+        yield partition.finding("log-without-base", what, logs)
 
 
 def _may_begin(partition: Partition, log: LogFile) -> bool:
@@ -468,13 +466,7 @@ def check_replaced(partition: Partition) -> Iterator[Finding]:
             told = "which was archived before the group was cleaned"
         else:
             continue
-        yield Finding(
-            code,
-            f"file group {file_id} was replaced at {time}, {told}",
-            tuple(file.path for file in files),
-            sum(file.size for file in files),
-            partition.path,
-        )
+        yield partition.finding(code, f"file group {file_id} was replaced at {time}, {told}", files)
 
 
 def check_small_files(partition: Partition) -> Iterator[Finding]:

@@ -11,6 +11,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from strandline.records.schema.columns import COUNT, FLAG, TEXT, TEXTS, schema_of
 from strandline.table_services.doctor.severity import Severity
 
 _SWEPT: Final = "--fix --apply deletes it"
@@ -22,169 +23,94 @@ class Fault:
     """A kind of finding.
 
     Attributes:
-        code: Its name.
         severity: How bad it is.
         remedy: What to do, a clause without a full stop.
     """
 
-    code: str
     severity: Severity
     remedy: str
 
 
+_REMEDIES: Final = {
+    INFO: {"properties-checksum-missing": "--fix --apply adds the checksum"},
+    WARNING: {
+        "properties-missing": "copy hoodie.properties.backup to hoodie.properties; a next write"
+        " that changes the properties does it, too",
+        "missing-predecessor": "create the empty file if the instant is to be rolled back; else"
+        " leave it",
+        "service-pending": "execute its plan (strandline compact TABLE --apply or clean TABLE"
+        " --apply), or roll it back",
+        "write-pending": "make sure that no job has it, as an idle Flink job does; then the next"
+        " write rolls it back, or in Python WriteClient(LocalEngine(), TABLE).rollback(INSTANT)",
+        "temp-file-left": _SWEPT,
+        "marker-left": f"{_SWEPT}, or else the next write of this package does",
+        "heartbeat-left": _SWEPT,
+        "orphan-file": f"{_SWEPT} when it is a day old, if a rollback has undone its write; else"
+        " find out first whether the timeline has lost that instant",
+        "table-within": "move the other table out of this one's base path: Hudi takes its"
+        " partitions for this one's",
+        "duplicate-base-file": "--fix --apply deletes those that the commit, savepoints and plans"
+        " don't name, if the named one has the right size; Hudi reads any of them",
+        "duplicate-file-name": "find out which partition it was copied from; move the copy out of"
+        " the table",
+        "replaced-group": "run a clean: strandline clean TABLE --apply",
+        "small-files": "cluster the partition, or raise hoodie.parquet.small.file.limit for its"
+        " next inserts",
+    },
+    ERROR: {
+        "properties-unreadable": "restore .hoodie/hoodie.properties, from a backup of yours or"
+        " another table of the job",
+        "properties-checksum-wrong": "--fix --apply writes the right checksum",
+        "timeline-layout-mismatch": "set hoodie.table.version and hoodie.timeline.layout.version"
+        " to those that the instants' files have",
+        "future-instant": "check the clocks of all writers, and hoodie.table.timeline.timezone: in"
+        " a table with LOCAL, all need one zone",
+        "instants-out-of-order": "check the clocks of all writers, and that they share a lock",
+        "instant-completed-twice": "compare the two files; delete the one whose data files are"
+        " gone",
+        "timeline-incomplete": "restore the instants' files; until then no data file is deleted",
+        "broken-instant": "restore the file; a pending instant can be rolled back",
+        "rollback-pending": "the next write of any writer finishes it from its plan",
+        "broken-archive": "restore the folder of the archived timeline",
+        "archive-file-missing": "restore the file; without it, as-of reads and readers that are"
+        " behind fail",
+        "metadata-table-missing": "let Hudi build it again, or empty"
+        " hoodie.table.metadata.partitions",
+        "metadata-table-stale": "drop it (hoodie.metadata.enable=false in the next write) or have"
+        " Hudi build it again: its readers miss rows",
+        "visible-orphan": "compare its rows with those of its file group, then move the file out"
+        " of the table",
+        "missing-file": "restore the file, or roll back or restore to an older state",
+        "wrong-size": "restore the file; it was truncated or overwritten",
+        "torn-log": "restore the log; if its writer failed, the next write rolls that back",
+        "log-without-base": "restore the base file, or an older state",
+        "partition-metadata-missing": "--fix --apply creates the file if a commit wrote to the"
+        " partition, a day ago, and no directory is below it",
+        "replaced-group-visible": "move its files out of the table: readers show the replaced rows"
+        " again",
+        "unreadable-base-file": "restore the file, or an older state",
+        "row-count": "restore the file: it isn't the one that its commit wrote",
+        "key-range": "write the file's rows again: look-ups by key skip the file",
+    },
+}
+"""Severity → code → remedy."""
+
 FAULTS: Final = {
-    fault.code: fault
-    for fault in (
-        Fault(
-            "properties-missing",
-            WARNING,
-            "copy hoodie.properties.backup to hoodie.properties; a next write that changes the"
-            " properties does it, too",
-        ),
-        Fault(
-            "properties-unreadable",
-            ERROR,
-            "restore .hoodie/hoodie.properties, from a backup of yours or another table of the job",
-        ),
-        Fault("properties-checksum-wrong", ERROR, "--fix --apply writes the right checksum"),
-        Fault("properties-checksum-missing", INFO, "--fix --apply adds the checksum"),
-        Fault(
-            "timeline-layout-mismatch",
-            ERROR,
-            "set hoodie.table.version and hoodie.timeline.layout.version to those that the"
-            " instants' files have",
-        ),
-        Fault(
-            "future-instant",
-            ERROR,
-            "check the clocks of all writers, and hoodie.table.timeline.timezone: in a table with"
-            " LOCAL, all need one zone",
-        ),
-        Fault(
-            "instants-out-of-order",
-            ERROR,
-            "check the clocks of all writers, and that they share a lock",
-        ),
-        Fault(
-            "instant-completed-twice",
-            ERROR,
-            "compare the two files; delete the one whose data files are gone",
-        ),
-        Fault(
-            "timeline-incomplete",
-            ERROR,
-            "restore the instants' files; until then no data file is deleted",
-        ),
-        Fault("broken-instant", ERROR, "restore the file; a pending instant can be rolled back"),
-        Fault(
-            "missing-predecessor",
-            WARNING,
-            "create the empty file if the instant is to be rolled back; else leave it",
-        ),
-        Fault(
-            "service-pending",
-            WARNING,
-            "execute its plan (strandline compact TABLE --apply or clean TABLE --apply), or roll it"
-            " back",
-        ),
-        Fault(
-            "write-pending",
-            WARNING,
-            "make sure that no job has it, as an idle Flink job does; then the next write rolls it"
-            " back, or in Python WriteClient(LocalEngine(), TABLE).rollback(INSTANT)",
-        ),
-        Fault("rollback-pending", ERROR, "the next write of any writer finishes it from its plan"),
-        Fault("temp-file-left", WARNING, _SWEPT),
-        Fault("marker-left", WARNING, f"{_SWEPT}, or else the next write of this package does"),
-        Fault("heartbeat-left", WARNING, _SWEPT),
-        Fault("broken-archive", ERROR, "restore the folder of the archived timeline"),
-        Fault(
-            "archive-file-missing",
-            ERROR,
-            "restore the file; without it, as-of reads and readers that are behind fail",
-        ),
-        Fault(
-            "metadata-table-missing",
-            ERROR,
-            "let Hudi build it again, or empty hoodie.table.metadata.partitions",
-        ),
-        Fault(
-            "metadata-table-stale",
-            ERROR,
-            "drop it (hoodie.metadata.enable=false in the next write) or have Hudi build it again:"
-            " its readers miss rows",
-        ),
-        Fault(
-            "orphan-file",
-            WARNING,
-            "--fix --apply deletes it when it is a day old, if a rollback has undone its write;"
-            " else find out first whether the timeline has lost that instant",
-        ),
-        Fault(
-            "visible-orphan",
-            ERROR,
-            "compare its rows with those of its file group, then move the file out of the table",
-        ),
-        Fault(
-            "table-within",
-            WARNING,
-            "move the other table out of this one's base path: Hudi takes its partitions for this"
-            " one's",
-        ),
-        Fault("missing-file", ERROR, "restore the file, or roll back or restore to an older state"),
-        Fault("wrong-size", ERROR, "restore the file; it was truncated or overwritten"),
-        Fault(
-            "torn-log",
-            ERROR,
-            "restore the log; if its writer failed, the next write rolls that back",
-        ),
-        Fault(
-            "duplicate-base-file",
-            WARNING,
-            "--fix --apply deletes those that the commit, savepoints and plans don't name, if the"
-            " named one has the right size; Hudi reads any of them",
-        ),
-        Fault(
-            "duplicate-file-name",
-            WARNING,
-            "find out which partition it was copied from; move the copy out of the table",
-        ),
-        Fault("log-without-base", ERROR, "restore the base file, or an older state"),
-        Fault(
-            "partition-metadata-missing",
-            ERROR,
-            "--fix --apply creates the file if a commit wrote to the partition, a day ago, and no"
-            " directory is below it",
-        ),
-        Fault("replaced-group", WARNING, "run a clean: strandline clean TABLE --apply"),
-        Fault(
-            "replaced-group-visible",
-            ERROR,
-            "move its files out of the table: readers show the replaced rows again",
-        ),
-        Fault(
-            "small-files",
-            WARNING,
-            "cluster the partition, or raise hoodie.parquet.small.file.limit for its next inserts",
-        ),
-        Fault("unreadable-base-file", ERROR, "restore the file, or an older state"),
-        Fault("row-count", ERROR, "restore the file: it isn't the one that its commit wrote"),
-        Fault("key-range", ERROR, "write the file's rows again: look-ups by key skip the file"),
-    )
+    code: Fault(severity, remedy)
+    for severity, remedies in _REMEDIES.items()
+    for code, remedy in remedies.items()
 }
 """Every kind of finding by its code."""
 
-FINDINGS_SCHEMA: Final = pa.schema(
-    [
-        ("code", pa.string()),
-        ("severity", pa.string()),
-        ("what", pa.string()),
-        ("partition", pa.string()),
-        ("names", pa.list_(pa.string())),
-        ("bytes", pa.int64()),
-        ("remedy", pa.string()),
-        ("fixable", pa.bool_()),
-    ]
+FINDINGS_SCHEMA: Final = schema_of(
+    code=TEXT,
+    severity=TEXT,
+    what=TEXT,
+    partition=TEXT,
+    names=TEXTS,
+    bytes=COUNT,
+    remedy=TEXT,
+    fixable=FLAG,
 )
 
 
@@ -221,19 +147,8 @@ class Finding:
 
 def findings_table(findings: Iterable[Finding]) -> pa.Table:
     """Return findings as rows of ``FINDINGS_SCHEMA``, in their order."""
-    rows = [
-        {
-            "code": found.code,
-            "severity": found.severity.value,
-            "what": found.what,
-            "partition": found.partition,
-            "names": found.names,
-            "bytes": found.bytes,
-            "remedy": found.remedy,
-            "fixable": found.fixable,
-        }
-        for found in findings
-    ]
+    names = FINDINGS_SCHEMA.names
+    rows = [{name: getattr(each, name) for name in names} for each in findings]
     return pa.Table.from_pylist(rows, FINDINGS_SCHEMA)
 
 

@@ -17,7 +17,7 @@ from functools import cached_property
 from typing import Final, TypeVar
 
 from fsview.load import metadata_table
-from fsview.load.metadata_table_state import (
+from fsview.load.metadata_table import (
     AHEAD,
     FILES,
     FOLDER,
@@ -31,8 +31,7 @@ from fsview.snapshot.snapshot import Snapshot, with_replaced
 from fsview.sync.metadata_reader import snapshot_of
 from strandline.commit.markers import instants_with_markers, own_files
 from strandline.commit.others_heartbeats import instants_with_heartbeat
-from strandline.server.marker.announced import markers_in
-from strandline.server.marker.file import directory_path
+from strandline.server.marker.file import directory_path, markers_in
 from strandline.server.marker.heartbeat import HEARTBEAT_FOLDER
 from strandline.table_services.clean.plan import writes_and_savepoints
 from timeline.archive.history_folder import manifest_entries, valid_manifest

@@ -21,6 +21,7 @@ from typing import Final
 import pyarrow as pa
 
 from strandline.commit.lock.base import TableLock
+from strandline.records.schema.columns import COUNT, FLAG, TEXT, schema_of
 from strandline.table_services.doctor.examination import Examination, examine, read_properties
 from strandline.table_services.doctor.file_checks import (
     check_duplicates,
@@ -41,15 +42,7 @@ from timeline.table.partition_metadata import write_partition_metadata
 
 logger = logging.getLogger(__name__)
 
-REPAIRS_SCHEMA: Final = pa.schema(
-    [
-        ("code", pa.string()),
-        ("name", pa.string()),
-        ("bytes", pa.int64()),
-        ("done", pa.bool_()),
-        ("what", pa.string()),
-    ]
-)
+REPAIRS_SCHEMA: Final = schema_of(code=TEXT, name=TEXT, bytes=COUNT, done=FLAG, what=TEXT)
 _PARTITION_CHECKS: Final = (check_orphans, check_duplicates, check_partition_metadata)
 _BATCH: Final = 250
 """Files that are repaired while the lock is held once; others wait for it a minute."""

@@ -10,7 +10,7 @@ from typing import Final
 
 from strandline.server.marker.heartbeat import HEARTBEAT_FOLDER
 from strandline.table_services.doctor.finding import Finding
-from strandline.table_services.doctor.picture import DAY_MS, Left, Picture, is_savepoint, is_write
+from strandline.table_services.doctor.picture import DAY_MS, Picture, is_savepoint, is_write
 from timeline.clock import parse_instant_time
 from timeline.encoding.java_properties import parse_properties
 from timeline.instant import RESTORE, ROLLBACK, Instant, State, completed_action
@@ -51,21 +51,13 @@ def check_properties(picture: PropertiesPicture) -> Iterator[Finding]:
     """Yield what is wrong with the properties: missing, unreadable, checksum, layout."""
     main, backup = picture.main, picture.backup
     if main is None and backup is not None:
-        yield Finding(
-            "properties-missing",
-            f"{CONFIG_PATH} isn't there; readers use {BACKUP_PATH}",
-            (CONFIG_PATH, BACKUP_PATH),
-            len(backup),
-        )
+        what = f"{CONFIG_PATH} isn't there; readers use {BACKUP_PATH}"
+        yield Finding("properties-missing", what, (CONFIG_PATH, BACKUP_PATH), len(backup))
     config = usable(picture)
     if config is None:
         data = main if main is not None else backup
-        yield Finding(
-            "properties-unreadable",
-            f"{CONFIG_PATH} is no properties text that names a table",
-            (CONFIG_PATH,),
-            len(data or b""),
-        )
+        what = f"{CONFIG_PATH} is no properties text that names a table"
+        yield Finding("properties-unreadable", what, (CONFIG_PATH,), len(data or b""))
         return
     if main is not None:
         # Another writer's backup is left alone, but not that of a repair that died.
@@ -104,11 +96,8 @@ def _layout(config: TableConfig, picture: PropertiesPicture) -> Iterator[Finding
     layout = config.properties.get(property_name.LAYOUT_VERSION, "")
     right = _LAYOUT_OF.get(version)
     if right is not None and layout != right:
-        yield Finding(
-            "timeline-layout-mismatch",
-            f"version {version} has timeline layout {right}, the properties say {layout or 'none'}",
-            (CONFIG_PATH,),
-        )
+        what = f"version {version} has timeline layout {right}, the properties say"
+        yield Finding("timeline-layout-mismatch", f"{what} {layout or 'none'}", (CONFIG_PATH,))
         return
     # The files of one layout in the folder of the other: its readers don't see them.
     other, names, folder = (
@@ -135,34 +124,26 @@ def check_times(picture: Picture) -> Iterator[Finding]:
     zone, config = picture.config.timezone, picture.config
     completions: dict[str, list[Instant]] = defaultdict(list)
     for instant in picture.active:
-        path = _path(picture, instant)
+        name, path = f"{instant.action} {instant.requested_time}", picture.meta.path_of(instant)
         ahead_ms = _time_ms(instant.requested_time, zone) - picture.now_ms
         if ahead_ms > AHEAD_MS:
-            yield Finding(
-                "future-instant",
-                f"{instant.action} {instant.requested_time} is {ahead_ms / 60_000:.0f} minutes"
-                f" ahead of this machine's clock in zone {zone}",
-                (path,),
+            what = (
+                f"is {ahead_ms / 60_000:.0f} minutes ahead of this machine's clock in zone {zone}"
             )
+            yield Finding("future-instant", f"{name} {what}", (path,))
         completed = instant.completion_time
         if config.layout_version == 1 or not instant.is_completed or completed is None:
             continue  # a modification time, which copying changes
         if instant.legacy:
             continue
         if completed <= instant.requested_time:
-            yield Finding(
-                "instants-out-of-order",
-                f"{instant.action} {instant.requested_time} completed at {completed}, not later",
-                (path,),
-            )
+            what = f"{name} completed at {completed}, not later"
+            yield Finding("instants-out-of-order", what, (path,))
         completions[completed].append(instant)
     for completed, together in completions.items():
         if len(together) > 1:
-            yield Finding(
-                "instants-out-of-order",
-                f"{len(together)} instants completed at {completed}, so they have no order",
-                tuple(_path(picture, instant) for instant in together),
-            )
+            what = f"{len(together)} instants completed at {completed}, so they have no order"
+            yield Finding("instants-out-of-order", what, _paths(picture, *together))
 
 
 def check_files_of_instants(picture: Picture) -> Iterator[Finding]:
@@ -171,7 +152,7 @@ def check_files_of_instants(picture: Picture) -> Iterator[Finding]:
         yield Finding(
             "broken-instant",
             f"{instant.action} {instant.requested_time} can't be read: {reason:.300}",
-            (_path(picture, instant),),
+            _paths(picture, instant),
             instant.size_bytes or 0,
         )
     archived = picture.archive.timeline
@@ -184,7 +165,7 @@ def check_files_of_instants(picture: Picture) -> Iterator[Finding]:
             yield Finding(
                 "instant-completed-twice",
                 f"{action} {time} has {len(completed)} completed files",
-                tuple(sorted(_path(picture, instant) for instant in completed)),
+                tuple(sorted(_paths(picture, *completed))),
                 sum(instant.size_bytes or 0 for instant in completed),
             )
         last = max(found, key=lambda instant: instant.state.rank)
@@ -199,7 +180,7 @@ def check_files_of_instants(picture: Picture) -> Iterator[Finding]:
                 "missing-predecessor",
                 f"{action} {time} is {last.state.value.lower()} without a file of state"
                 f" {' and '.join(lacking)}",
-                (_path(picture, last),),
+                _paths(picture, last),
             )
 
 
@@ -227,7 +208,7 @@ def check_pending(picture: Picture) -> Iterator[Finding]:
             f"{instant.action} {instant.requested_time} is {instant.state.value.lower()} since"
             f" {days:.1f} days"
             + ("; its writer is dead, or idle, as a Flink job without input" if idle else ""),
-            (_path(picture, instant),),
+            _paths(picture, instant),
         )
 
 
@@ -243,8 +224,8 @@ def _is_forgotten(picture: Picture, instant: Instant) -> bool:
     )
 
 
-def _path(picture: Picture, instant: Instant) -> str:
-    return picture.meta.path_of(instant)
+def _paths(picture: Picture, *instants: Instant) -> tuple[str, ...]:
+    return tuple(map(picture.meta.path_of, instants))
 
 
 def _time_ms(text: str, zone: str) -> int:
@@ -265,7 +246,7 @@ def check_left(picture: Picture) -> Iterator[Finding]:
         ("heartbeat-left", "the heartbeat", picture.heartbeats),
     ):
         for left in lefts:
-            if _is_left(picture, left):
+            if picture.is_old(mtime_ms=left.newest_ms, time=left.time):
                 text = f"{what} of {left.time}, which isn't pending, stayed"
                 text += f"; {left.needed}" if left.needed else ""
                 # Markers tell what a write wrote whose instant may have been lost.
@@ -277,17 +258,9 @@ def check_left(picture: Picture) -> Iterator[Finding]:
             begin = _TIME.match(info.name)
             time = "" if begin is None else begin[0]
             if time not in pending and picture.is_old(mtime_ms=info.mtime_ms, time=time):
-                yield Finding(
-                    "temp-file-left",
-                    "a writer died while it wrote this temporary file",
-                    (f"{folder}/{info.name}",),
-                    info.size,
-                    fixable=True,
-                )
-
-
-def _is_left(picture: Picture, left: Left) -> bool:
-    return picture.is_old(mtime_ms=left.newest_ms, time=left.time)
+                what = "a writer died while it wrote this temporary file"
+                paths = (f"{folder}/{info.name}",)
+                yield Finding("temp-file-left", what, paths, info.size, fixable=True)
 
 
 def is_temporary(info: FileInfo) -> bool:
@@ -298,17 +271,11 @@ def is_temporary(info: FileInfo) -> bool:
 def check_archive(picture: Picture) -> Iterator[Finding]:
     """Yield an archive that can't be read, and files of it that aren't there."""
     if picture.archive.missing:
-        yield Finding(
-            "archive-file-missing",
-            "the manifest of the archived timeline names files that aren't there",
-            picture.archive.missing,
-        )
+        what = "the manifest of the archived timeline names files that aren't there"
+        yield Finding("archive-file-missing", what, picture.archive.missing)
     if picture.archive.problem:
-        yield Finding(
-            "broken-archive",
-            f"the archived timeline can't be read: {picture.archive.problem:.300}",
-            (picture.config.archive_folder,),
-        )
+        what = f"the archived timeline can't be read: {picture.archive.problem:.300}"
+        yield Finding("broken-archive", what, (picture.config.archive_folder,))
 
 
 def check_metadata_table(picture: Picture) -> Iterator[Finding]:
@@ -326,11 +293,8 @@ def check_metadata_table(picture: Picture) -> Iterator[Finding]:
 def check_lost(picture: Picture) -> Iterator[Finding]:
     """Yield instants that later ones show to have completed, and that nothing has any more."""
     for time in picture.lost:
-        yield Finding(
-            "timeline-incomplete",
-            f"commits follow instant {time}, which isn't on the timeline or in the archive",
-            (f"{picture.meta.layout.folder}/{time}",),
-        )
+        what = f"commits follow instant {time}, which isn't on the timeline or in the archive"
+        yield Finding("timeline-incomplete", what, (f"{picture.meta.layout.folder}/{time}",))
 
 
 TABLE_CHECKS: Final = (

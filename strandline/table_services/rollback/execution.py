@@ -47,7 +47,7 @@ from timeline.clock import Clock, TimeGenerator
 from timeline.errors import AlreadyExistsError, IllegalTransitionError, PathNotFoundError
 from timeline.instant import COMMIT, COMPACTION, ROLLBACK, Instant, State
 from timeline.meta_client import TableMetaClient
-from timeline.metadata.instant_metadata import InstantInfo, RollbackPlan
+from timeline.metadata.instant_metadata import RollbackPlan
 from timeline.table.property_name import MERGE_ON_READ
 from timeline.timeline import Timeline
 from timeline.tracing import INSTANT, TABLE, child
@@ -272,7 +272,7 @@ class RollbackExecution:
             info.commit_time,
             self._meta.config.base_extensions,
         )
-        late = self._target(info)
+        late = self._meta.active_timeline().find(info.commit_time, info.action)
         if late is not None and late.is_completed:
             # The target's writer was suspended, has completed now, and may die before it sees this
             # rollback.
@@ -305,10 +305,6 @@ class RollbackExecution:
         # lock may have completed it, too. Both check, and both keep the earlier file.
         for surplus in self._meta.completions(rollback)[1:]:
             self._meta.delete_instant_file(surplus)
-
-    def _target(self, info: InstantInfo) -> Instant | None:
-        """Find a rollback's target on the current timeline."""
-        return self._meta.active_timeline().find(info.commit_time, info.action)
 
     def _delete_pending(self, instant: Instant) -> None:
         """Delete an instant's pending files; the plan of a compaction stays, as in Hudi."""

@@ -30,6 +30,7 @@ from timeline.encoding.log_block import (
 )
 from timeline.errors import AlreadyExistsError, ConcurrentWriteError
 from timeline.storage.base import Storage
+from timeline.table.partition_metadata import path_in
 
 _TRIES: Final = 10
 """How often a version that another writer has just taken is followed by the next one."""
@@ -170,9 +171,8 @@ def _appended(
         if name is None:
             version = max(log.version for log in logs) + 1
             name = log_file_name(command.file_id, token, command.base_instant, version)
-            path = f"{command.partition}/{name}" if command.partition else name
             try:
-                storage.create(path, block)
+                storage.create(path_in(command.partition, name), block)
             except AlreadyExistsError:
                 taken.append(command)
                 continue

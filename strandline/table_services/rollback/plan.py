@@ -43,6 +43,7 @@ from timeline.metadata.instant_metadata import (
 from timeline.storage.base import checked_path
 from timeline.storage.table_id import TableId
 from timeline.table.config import META_FOLDER
+from timeline.table.partition_metadata import path_in
 from timeline.timeline import Timeline
 
 _BASE_EXTENSIONS: Final = tuple(each for each in DATA_EXTENSIONS if each != ".log")
@@ -168,7 +169,7 @@ def planned_commands(plan: RollbackPlan, source: str = "a rollback plan") -> tup
             continue
         partition = request.partition_path
         name = log_file_name(request.file_id, "0-0-0", request.latest_base_instant)
-        path = f"{partition}/{name}" if partition else name
+        path = path_in(partition, name)
         if not is_slice_log(path, ""):
             raise CorruptMetadataError(
                 f"{source} would append to a log of file group {request.file_id[:MAX_NAME]!r} and"
@@ -254,16 +255,13 @@ def result_of(
 def undone_paths(appended: Iterable[AppendedCommand]) -> frozenset[str]:
     """Return the paths of the logs that commands undo."""
     return frozenset(
-        f"{command.partition}/{name}" if command.partition else name
-        for command in appended
-        for name in command.undone
+        path_in(command.partition, name) for command in appended for name in command.undone
     )
 
 
 def reported_files(metadata: CommitMetadata) -> dict[str, int]:
     """Return path → size of the files that a completed write reports."""
-    stats = [stat for stats in metadata.partition_to_write_stats.values() for stat in stats]
-    return {stat.path: stat.file_size_in_bytes for stat in stats if stat.path}
+    return {stat.path: stat.file_size_in_bytes for stat in metadata.stats if stat.path}
 
 
 def refuse_unless_newest(target: Instant, timeline: Timeline) -> None:
@@ -311,13 +309,10 @@ def refuse_if_cleaned(
         raise IllegalTransitionError(
             f"{target.action} {target.requested_time} can't be rolled back; it is a clustering"
         )
-    groups = {
-        (partition, file_id)
-        for partition, file_ids in metadata.partition_to_replace_file_ids.items()
-        for file_id in file_ids
+    groups = metadata.replaced_groups
+    replaced = {
+        (stat.partition_path or "", stat.file_id, stat.prev_commit) for stat in metadata.stats
     }
-    stats = [stat for stats in metadata.partition_to_write_stats.values() for stat in stats]
-    replaced = {(stat.partition_path or "", stat.file_id, stat.prev_commit) for stat in stats}
     # The slice before a compaction may have only logs, which have its instant or a later one.
     merged = {
         (partition, file_id): previous if previous and previous != NULL_COMMIT else ""
@@ -366,14 +361,9 @@ def refuse_if_left_out(
     Raises:
         IllegalTransitionError: There is such a compaction.
     """
-    replaced = {
-        (partition, file_id)
-        for partition, file_ids in metadata.partition_to_replace_file_ids.items()
-        for file_id in file_ids
-    }
+    replaced = metadata.replaced_groups
     for compaction, plan, done in compactions:
-        stats = [stat for stats in done.partition_to_write_stats.values() for stat in stats]
-        written = {(stat.partition_path or "", stat.file_id) for stat in stats}
+        written = {(stat.partition_path or "", stat.file_id) for stat in done.stats}
         for operation in plan.operations:
             group = (operation.partition_path, operation.file_id)
             if group in replaced and group not in written:

@@ -76,6 +76,7 @@ from timeline.metadata.instant_metadata import (
     RollbackMetadata,
     RollbackPlan,
 )
+from timeline.table.partition_metadata import path_in
 from timeline.table.property_name import MERGE_ON_READ
 from timeline.timeline import Timeline
 from timeline.tracing import child
@@ -159,10 +160,10 @@ class Sweep:
             (timeline.completed(), self._meta.read),
             (archive.timeline.completed(), archive.read),
         ):
-            found_in = (read(each) for each in instants if _may_name(each, time))
-            naming = next((each for each in found_in if _names(each, time)), None)
-            if naming is not None:
-                return _logs_left_by(naming)
+            later = (i for i in instants if i.action == ROLLBACK and i.requested_time > time)
+            for metadata in map(read, later):
+                if isinstance(metadata, RollbackMetadata) and time in metadata.commits_rollback:
+                    return _logs_left_by(metadata)
         return None
 
 
@@ -204,14 +205,6 @@ def _files_in(metadata: InstantMetadata) -> frozenset[str] | None:
     if not isinstance(metadata, CommitMetadata) or metadata == CommitMetadata():
         return None
     return frozenset(reported_files(metadata))
-
-
-def _may_name(instant: Instant, time: str) -> bool:
-    return instant.action == ROLLBACK and instant.requested_time > time
-
-
-def _names(metadata: InstantMetadata, time: str) -> bool:
-    return isinstance(metadata, RollbackMetadata) and time in metadata.commits_rollback
 
 
 class Rollbacks:
@@ -592,8 +585,8 @@ def _target_of(plan: RollbackPlan | None, timeline: Timeline) -> Instant | None:
 def _logs_left_by(metadata: InstantMetadata) -> frozenset[str]:
     """Return the paths of the logs that a rollback has left, with blocks that don't count."""
     return frozenset(
-        f"{partition}/{name}" if partition else name
+        path_in(partition, path.rpartition("/")[2])
         for rollback in rollbacks_in(metadata)
         for partition, done in rollback.partition_metadata.items()
-        for name in (path.rpartition("/")[2] for path in done.log_files_from_failed_commit)
+        for path in done.log_files_from_failed_commit
     )

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from strandline.records.row_selection import MAX_SIZE, bounded_chunks
 from strandline.records.schema.cast import cast_column
-from strandline.records.schema.columns import MAX_LEVELS
+from strandline.records.schema.columns import MAX_LEVELS, with_inner
 from timeline.errors import InputError
 
 _WIDE: Final = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
@@ -157,18 +157,7 @@ def _kind_in_micros(kind: pa.DataType, levels: int) -> pa.DataType:
         return pa.timestamp(_MICROS, kind.tz)
     if not levels:
         return kind
-    if pa.types.is_struct(kind):
-        return pa.struct([f.with_type(_kind_in_micros(f.type, levels - 1)) for f in kind])
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        inner = kind.value_field.with_type(_kind_in_micros(kind.value_type, levels - 1))
-        return (pa.large_list if pa.types.is_large_list(kind) else pa.list_)(inner)
-    if pa.types.is_map(kind):
-        key, item = (
-            each.with_type(_kind_in_micros(each.type, levels - 1))
-            for each in (kind.key_field, kind.item_field)
-        )
-        return pa.map_(key, item, keys_sorted=kind.keys_sorted)
-    return kind
+    return with_inner(kind, lambda each: each.with_type(_kind_in_micros(each.type, levels - 1)))
 
 
 def type_name(value: object) -> str:
@@ -198,18 +187,13 @@ def _converted(
     def convert(kind: pa.DataType, levels: int) -> pa.DataType:
         if kind in types:
             return types[kind]
-        if not levels:  # deeper types are refused by ``check_nesting``
+        if not levels or pa.types.is_map(kind):  # deeper types are refused by ``check_nesting``
             return kind
-        if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-            is_large = large_lists and pa.types.is_large_list(kind)
-            inner = kind.value_field.with_type(convert(kind.value_type, levels - 1))
-            return (pa.large_list if is_large else pa.list_)(inner)
         if pa.types.is_fixed_size_list(kind):
-            inner = kind.value_field.with_type(convert(kind.value_type, levels - 1))
-            return (pa.large_list if large_lists else pa.list_)(inner)
-        if pa.types.is_struct(kind):
-            return pa.struct([field.with_type(convert(field.type, levels - 1)) for field in kind])
-        return kind
+            kind = (pa.large_list if large_lists else pa.list_)(kind.value_field)
+        made = with_inner(kind, lambda each: each.with_type(convert(each.type, levels - 1)))
+        is_short = pa.types.is_large_list(made) and not large_lists
+        return pa.list_(made.value_field) if is_short else made
 
     return pa.schema([field.with_type(convert(field.type, MAX_LEVELS)) for field in schema])
 

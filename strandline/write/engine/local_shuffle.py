@@ -59,7 +59,8 @@ def shuffled(
     if batches is None:
         moved = take_rows(rows, sorted_positions(keys))
     else:
-        moved = _put_together(batches, keys)
+        runs = _runs(batches, keys.column_names)
+        moved = pa.Table.from_batches([run for at in sorted(runs) for run in runs[at]])
     cuts = [0, *np.cumsum(counts).tolist()]
     return [moved.slice(begin, end - begin) for begin, end in pairwise(cuts)]
 
@@ -117,12 +118,6 @@ def _batches_with_runs(
         return take_batch(batch, sorted_positions(batch.select(names)))
 
     return run_in_threads(sort, len(batches), threads)
-
-
-def _put_together(batches: Iterable[pa.RecordBatch], keys: pa.Table) -> pa.Table:
-    """Return the rows of batches in the order of their keys."""
-    runs = _runs(batches, keys.column_names)
-    return pa.Table.from_batches([run for at in sorted(runs) for run in runs[at]])
 
 
 def _runs(

@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from strandline.records.key.text import key_hashes
-from strandline.records.row_selection import compact, one_chunk, take_rows
+from strandline.records.row_selection import compact, gathered, one_chunk, take_rows
 from strandline.write.engine.base import Count, Task
 from strandline.write.engine.hash_grouping import divided, has_few_values
 from strandline.write.engine.local_shuffle import (
@@ -304,18 +304,9 @@ def _opened(stream: pa.Buffer | bytes) -> pa.RecordBatchStreamReader:
 
 def _gathered(batches: Iterator[pa.RecordBatch], size: int) -> Iterator[pa.Table]:
     """Yield the rows in tables of about ``size`` bytes, or of one row."""
-    waiting: list[pa.RecordBatch] = []
-    total = 0
-    for batch in batches:
-        if not batch.num_rows:
-            continue
-        waiting.append(batch)
-        total += batch.nbytes
-        if total >= size:
-            yield from _pieces(pa.Table.from_batches(waiting), 2 * size)
-            waiting, total = [], 0
-    if waiting:
-        yield pa.Table.from_batches(waiting)
+    filled = (batch for batch in batches if batch.num_rows)
+    for some in gathered(filled, lambda batch: batch.nbytes, size):
+        yield from _pieces(pa.Table.from_batches(some), 2 * size)
 
 
 def _pieces(rows: pa.Table, most: int) -> Iterator[pa.Table]:

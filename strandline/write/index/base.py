@@ -1,11 +1,7 @@
-"""``Index``: the contract of all indexes. ``LocationRequest``: a write's request to its index.
+"""``Tagging``: finds the stored file of each row's key, and counts the rows by file.
 
-An index finds the stored files that hold the keys of a write. ``SearchTagging`` joins the rows to
-the locations that any index finds.
-
-``Tagging`` finds the stored file of each row's key, and counts the rows by file. The driver asks
-its view for the newest base files of the write's partitions; tasks don't use the view. ``Tagging``
-is implemented by ``SearchTagging``, which searches the keys in these files, and ``BucketTagging``.
+The driver asks its view for the newest base files of the write's partitions; tasks don't use the
+view. ``SearchTagging`` searches the keys in these files, ``BucketTagging`` hashes them.
 
 Source: Hudi 1.2.0 ``HoodieIndex``.
 """
@@ -15,86 +11,18 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final, Generic
 
 import pyarrow as pa
 
-from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
-from strandline.write.engine.base import D, EngineContext, Tally
-from strandline.write.index.merged_slices import LateLogs, MergedSlices
-from strandline.write.tasks.columns import FILE, RowCount
+from strandline.write.engine.base import D, EngineContext
+from strandline.write.tasks.columns import RowCount
 from strandline.write.tasks.placement import StoredFile
-from timeline.storage.base import Storage
 
 TAGGED: Final = "tag"
 """Stage of a write's tally: the rows before they were combined."""
-
-_STORED_VALUE: Final = "_strandline_stored_value_"
-
-
-def stored_value(number: int) -> str:
-    """Return the name of the column with the stored row's ordering value ``number``."""
-    return f"{_STORED_VALUE}{number}"
-
-
-def location_schema(ordering: Mapping[str, pa.DataType], *, everywhere: bool = False) -> pa.Schema:
-    """Return the schema of locations: stored keys that match a key of the write.
-
-    A location has the row's partition path, unless keys were searched ``everywhere``; the key; the
-    number of the stored file; and the stored row's ordering values if requested.
-    """
-    path = [] if everywhere else [(PARTITION_PATH, pa.string())]
-    values = [(stored_value(at), kind) for at, kind in enumerate(ordering.values())]
-    return pa.schema([*path, (RECORD_KEY, pa.string()), (FILE, pa.int32()), *values])
-
-
-@dataclass(frozen=True, slots=True)
-class LocationRequest(Generic[D]):
-    """The keys to find, and the files to search.
-
-    Attributes:
-        engine: Runs the search.
-        rows: Keyed rows, persisted.
-        counts: The numbers of rows, by partition path.
-        files: The newest base files of the partitions that may hold the keys; a file's number is
-            its position.
-        storage: The table's storage.
-        tally: Takes the counts of ``search``, which the write compares with ``counts``.
-        ordering: Ordering columns whose stored values are wanted, and their types.
-        merged: Reads the slices of files with logs, in which keys that were found may not be any
-            more; ``None``: what a base file holds counts.
-        late: Reads the late logs of files; ``None``: they have none.
-    """
-
-    engine: EngineContext[D]
-    rows: D
-    counts: Mapping[str, RowCount]
-    files: tuple[StoredFile, ...]
-    storage: Storage
-    tally: Tally
-    ordering: Mapping[str, pa.DataType] = field(default_factory=dict)
-    merged: MergedSlices | None = None
-    late: LateLogs | None = None
-
-
-class Index(ABC):
-    """Finds the stored file of each row's key, in the files of the write's request."""
-
-    __slots__ = ()
-
-    @property
-    @abstractmethod
-    def key(self) -> tuple[str, ...]:
-        """Columns that identify a record: partition path and record key, or the key alone."""
-
-    @abstractmethod
-    def locations(self, request: LocationRequest[D]) -> D:
-        """Return the locations (``location_schema``) of each key of the write, one for each file.
-
-        No location occurs twice.
-        """
 
 
 class SearchScope(Enum):

@@ -25,6 +25,8 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import attrgetter
 from typing import Final
 
 import numpy as np
@@ -54,7 +56,7 @@ from strandline.write.tasks.columns import (
     count_rows,
     counted_by,
     counts_of,
-    fill,
+    fill_from,
     refuse_changed,
     refuse_without_key,
     tagged_schema,
@@ -167,8 +169,7 @@ class BucketCountTask:
             columns = rows.select([PARTITION_PATH, BUCKET, KEY_HASH])
             columns = columns.append_column(DELETES, pa.array(deletes))
             yield from count_rows(columns, [PARTITION_PATH, BUCKET, DELETES], COUNT_SCHEMA)
-        at = self.attempt()
-        self.tally.add(as_numbers(TAGGED, at.partition, at.attempt, read))
+        self.tally.add(as_numbers(TAGGED, self.attempt(), read))
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,8 +204,7 @@ class BucketTagTask:
             if (numbers == _NONE).any():
                 tagged = tagged.filter(pa.array(numbers != _NONE))
             for batch in tagged.combine_chunks().to_batches():
-                columns = {n: batch.column(n) for n in form.names if n in batch.schema.names}
-                yield fill(form, batch.num_rows, columns)
+                yield fill_from(form, batch)
 
 
 def stored_buckets(
@@ -295,7 +295,11 @@ class BucketTagging(Tagging[D]):
     def tagged(self, rows: KeyedRows[D], files: tuple[StoredFile, ...]) -> Iterator[TaggedRows[D]]:
         """Tag rows; each use computes them again, which costs no more than a cache."""
         engine = self.engine
-        stored = _by_bucket(files, self.buckets)
+        stored = {
+            (partition, bucket): file
+            for partition, found in groupby(files, key=attrgetter("partition"))
+            for bucket, file in stored_buckets(partition, found, self.buckets).items()
+        }
         rule = BucketRule(
             self.buckets, self.hash_fields, self.operation.hard_delete, self.properties
         )
@@ -338,18 +342,6 @@ def _written(counts: pa.Table, stored: Set[tuple[str, int]]) -> Mapping[tuple[st
         if not row[DELETES]:
             opened.add(at)
     return {at: count for at, count in found.items() if at in opened}
-
-
-def _by_bucket(files: Sequence[StoredFile], buckets: int) -> Mapping[tuple[str, int], StoredFile]:
-    """Return (partition path, bucket) → its file."""
-    of_partition: dict[str, list[StoredFile]] = {}
-    for file in files:
-        of_partition.setdefault(file.partition, []).append(file)
-    return {
-        (partition, bucket): file
-        for partition, each in of_partition.items()
-        for bucket, file in stored_buckets(partition, each, buckets).items()
-    }
 
 
 def bucket_numbers(

@@ -20,12 +20,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
-from strandline.records.row_selection import compact, one_chunk
+from strandline.records.row_selection import compact, gathered, one_chunk
 from strandline.write.engine.base import D, Tally, tallied
 from strandline.write.engine.local_shuffle import adjacent, left_join
 from strandline.write.engine.packed_rows import PLACES
-from strandline.write.index.base import LocationRequest
-from strandline.write.index.search import FileSearch, NumberedFiles
+from strandline.write.index.search import FileSearch, LocationRequest, NumberedFiles
 from strandline.write.tasks.columns import FILE, PLACE, TASK, RowCount, changed, refuse_without_key
 from strandline.write.tasks.placement import StoredFile, heaviest, is_even, pack, tasks_for
 from strandline.write.tasks.row_order import by_partition_path
@@ -152,7 +151,8 @@ class FindTask:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the rows partition by partition, several small partitions at once."""
         with tallied(self.storage, self.tally, "tag") as storage:
-            for some in _gathered(by_partition_path(batches)):
+            partitions = by_partition_path(batches)
+            for some in gathered(partitions, lambda each: each[1].num_rows, _ROWS_AT_ONCE):
                 placed = pa.concat_tables([each for _, each in some])
                 rows = compact(placed.drop_columns([TASK, PLACE]))
                 found = self._found(storage, some).select([*_KEY, FILE])
@@ -169,19 +169,3 @@ class FindTask:
                 located = self.search.locations(storage, path, keys, files)
                 found.append(pa.Table.from_batches(located, form))
         return pa.concat_tables(found)
-
-
-def _gathered(
-    partitions: Iterator[tuple[str, pa.Table]],
-) -> Iterator[list[tuple[str, pa.Table]]]:
-    """Yield consecutive partitions in lists of some thousand rows, or of one large partition."""
-    waiting: list[tuple[str, pa.Table]] = []
-    rows = 0
-    for path, placed in partitions:
-        waiting.append((path, placed))
-        rows += placed.num_rows
-        if rows >= _ROWS_AT_ONCE:
-            yield waiting
-            waiting, rows = [], 0
-    if waiting:
-        yield waiting

@@ -22,10 +22,10 @@ Source: Hudi 1.2.0 ``HoodieSimpleIndex``, ``HoodieBloomIndex`` and their global 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import chain, groupby
 from operator import itemgetter
-from typing import Final
+from typing import Final, Generic
 
 import numpy as np
 import pyarrow as pa
@@ -39,8 +39,7 @@ from strandline.records.merge_rule import RowOrder, winners
 from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
 from strandline.records.row_selection import one_chunk
 from strandline.records.schema.columns import column_of
-from strandline.write.engine.base import D, Tally, TaskAttempt, tallied
-from strandline.write.index.base import Index, LocationRequest, location_schema, stored_value
+from strandline.write.engine.base import D, EngineContext, Tally, TaskAttempt, tallied
 from strandline.write.index.merged_slices import LateLogs, MergedSlices
 from strandline.write.tasks.columns import (
     FILE,
@@ -53,7 +52,7 @@ from strandline.write.tasks.columns import (
     fill,
     refuse_without_key,
 )
-from strandline.write.tasks.placement import pack
+from strandline.write.tasks.placement import StoredFile, pack
 from timeline.errors import CorruptMetadataError
 from timeline.storage.base import Storage
 
@@ -70,52 +69,50 @@ follows the base file of its group."""
 _SPREAD = pa.schema([(TASK, pa.int32()), (PARTITION_PATH, pa.string()), (RECORD_KEY, pa.string())])
 
 
-def search_files(
-    request: LocationRequest[D], *, by_range: bool, by_filter: bool, everywhere: bool = False
-) -> D:
-    """Return the files that hold the keys of a write, in the form of ``location_schema``.
+_STORED_VALUE: Final = "_strandline_stored_value_"
 
-    Args:
-        request: The keys and files.
-        by_range: Whether key ranges in footers rule files out.
-        by_filter: Whether Bloom filters in footers do.
-        everywhere: Whether keys are searched in the files of all partitions, for a global index.
 
-    Cost: opens each file once for each million keys of its partition.
+def stored_value(number: int) -> str:
+    """Return the name of the column with the stored row's ordering value ``number``."""
+    return f"{_STORED_VALUE}{number}"
+
+
+def location_schema(ordering: Mapping[str, pa.DataType], *, everywhere: bool = False) -> pa.Schema:
+    """Return the schema of locations: stored keys that match a key of the write.
+
+    A location has the row's partition path, unless keys were searched ``everywhere``; the key; the
+    number of the stored file; and the stored row's ordering values if requested.
     """
-    engine, files = request.engine, request.files
-    parts = max(1, min(len(files), engine.cores))
-    chosen = pack([file.size for file in files], parts)
-    tasks: dict[str, set[int]] = {}
-    of_task: list[dict[str, list[tuple[int, str]]]] = [{} for _ in range(parts)]
-    for number, (file, task) in enumerate(zip(files, chosen, strict=True)):
-        scope = _EVERYWHERE if everywhere else file.partition
-        tasks.setdefault(scope, set()).add(task)
-        of_task[task].setdefault(scope, []).extend((number, path) for path in file.searched)
-    spread = SpreadTask(
-        {path: tuple(sorted(each)) for path, each in tasks.items()},
-        request.tally,
-        engine.attempt,
-        everywhere=everywhere,
-    )
-    placed = engine.shuffle(
-        engine.transform(request.rows, spread, _SPREAD), TASK, parts, (PARTITION_PATH, RECORD_KEY)
-    )
-    form = location_schema(request.ordering, everywhere=everywhere)
-    search = SearchTask(
-        tuple({path: tuple(each) for path, each in files.items()} for files in of_task),
-        request.storage,
-        request.tally,
-        FileSearch(
-            by_range=by_range,
-            by_filter=by_filter,
-            ordering=request.ordering,
-            form=form,
-            merged=request.merged,
-            late=request.late,
-        ),
-    )
-    return engine.transform(placed, search, form)
+    path = [] if everywhere else [(PARTITION_PATH, pa.string())]
+    values = [(stored_value(at), kind) for at, kind in enumerate(ordering.values())]
+    return pa.schema([*path, (RECORD_KEY, pa.string()), (FILE, pa.int32()), *values])
+
+
+@dataclass(frozen=True, slots=True)
+class LocationRequest(Generic[D]):
+    """The keys to find, and the files to search.
+
+    Attributes:
+        engine: Runs the search.
+        rows: Keyed rows, persisted.
+        files: The newest base files of the partitions that may hold the keys; a file's number is
+            its position.
+        storage: The table's storage.
+        tally: Takes the counts of ``SEARCHED``, which the write compares with those of its rows.
+        ordering: Ordering columns whose stored values are wanted, and their types.
+        merged: Reads the slices of files with logs, in which keys that were found may not be any
+            more; ``None``: what a base file holds counts.
+        late: Reads the late logs of files; ``None``: they have none.
+    """
+
+    engine: EngineContext[D]
+    rows: D
+    files: tuple[StoredFile, ...]
+    storage: Storage
+    tally: Tally
+    ordering: Mapping[str, pa.DataType] = field(default_factory=dict)
+    merged: MergedSlices | None = None
+    late: LateLogs | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +145,7 @@ class SpreadTask:
                 paths = pa.repeat(pa.scalar(_EVERYWHERE, pa.string()), rows.num_rows)
                 rows = rows.set_column(0, PARTITION_PATH, paths)
             yield self._spread(rows)
-        at = self.attempt()
-        self.tally.add(as_numbers(SEARCHED, at.partition, at.attempt, read))
+        self.tally.add(as_numbers(SEARCHED, self.attempt(), read))
 
     def _spread(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows' keys, repeated for each task of their partition."""
@@ -200,7 +196,7 @@ class FileSearch:
             files: The files to search.
         """
         search = KeySearch(keys, by_range=self.by_range, by_filter=self.by_filter)
-        heads = tuple(map(_head, self.ordering))
+        heads = tuple(name.partition(".")[0] for name in self.ordering)
         for number, of_group in groupby(files, key=itemgetter(0)):
             is_merged = self.merged is not None and number in self.merged.slices
             columns = () if is_merged else heads
@@ -299,11 +295,6 @@ class SearchTask:
                     yield from self.search.locations(storage, path, keys, files.get(path, ()))
 
 
-def _head(name: str) -> str:
-    """Return the top-level column of a dotted field name."""
-    return name.partition(".")[0]
-
-
 def _distinct_keys(
     batches: Iterator[pa.RecordBatch], at_once: int
 ) -> Iterator[tuple[str, pa.Array]]:
@@ -340,7 +331,7 @@ def _runs(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.Array]]:
 
 
 @dataclass(frozen=True, slots=True)
-class SearchIndex(Index):
+class SearchIndex:
     """Finds keys by reading base files.
 
     Attributes:
@@ -357,7 +348,7 @@ class SearchIndex(Index):
 
     @property
     def key(self) -> tuple[str, ...]:
-        """Columns that identify a record."""
+        """Columns that identify a record: partition path and record key, or the key alone."""
         return (RECORD_KEY,) if self.is_global else (PARTITION_PATH, RECORD_KEY)
 
     @property
@@ -367,7 +358,32 @@ class SearchIndex(Index):
         return FileSearch(by_range=self.by_range, by_filter=self.by_filter, ordering={}, form=form)
 
     def locations(self, request: LocationRequest[D]) -> D:
-        """Search the files that neither key range nor filter rules out."""
-        return search_files(
-            request, by_range=self.by_range, by_filter=self.by_filter, everywhere=self.is_global
+        """Return the locations (``location_schema``) of each key of the write, one for each file.
+
+        Files are searched that neither key range nor filter rules out. No location occurs twice.
+
+        Cost: opens each file once for each million keys of its partition.
+        """
+        engine, files = request.engine, request.files
+        parts = max(1, min(len(files), engine.cores))
+        chosen = pack([file.size for file in files], parts)
+        tasks: dict[str, set[int]] = {}
+        of_task: list[dict[str, list[tuple[int, str]]]] = [{} for _ in range(parts)]
+        for number, (file, task) in enumerate(zip(files, chosen, strict=True)):
+            scope = _EVERYWHERE if self.is_global else file.partition
+            tasks.setdefault(scope, set()).add(task)
+            of_task[task].setdefault(scope, []).extend((number, path) for path in file.searched)
+        to_tasks = {path: tuple(sorted(each)) for path, each in tasks.items()}
+        spread = SpreadTask(to_tasks, request.tally, engine.attempt, everywhere=self.is_global)
+        keys = engine.transform(request.rows, spread, _SPREAD)
+        placed = engine.shuffle(keys, TASK, parts, (PARTITION_PATH, RECORD_KEY))
+        search = replace(
+            self.file_search,
+            ordering=request.ordering,
+            form=location_schema(request.ordering, everywhere=self.is_global),
+            merged=request.merged,
+            late=request.late,
         )
+        numbered = ({path: tuple(each) for path, each in files.items()} for files in of_task)
+        searches = SearchTask(tuple(numbered), request.storage, request.tally, search)
+        return engine.transform(placed, searches, search.form)

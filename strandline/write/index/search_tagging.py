@@ -45,16 +45,14 @@ from strandline.write.engine.base import Count, D, EngineContext, RunningCount, 
 from strandline.write.index.base import (
     TAGGED,
     KeyedRows,
-    LocationRequest,
     SearchScope,
     TaggedRows,
     Tagging,
-    stored_value,
 )
 from strandline.write.index.bucket import refuse_bucket_files
 from strandline.write.index.colocated import colocated, found_in_place
 from strandline.write.index.merged_slices import LateLogs, MergedSlices
-from strandline.write.index.search import SEARCHED, SearchIndex
+from strandline.write.index.search import SEARCHED, LocationRequest, SearchIndex, stored_value
 from strandline.write.operation import Operation, Replaces
 from strandline.write.tasks.columns import (
     FILE,
@@ -67,7 +65,7 @@ from strandline.write.tasks.columns import (
     count_rows,
     counted_by,
     counts_of,
-    fill,
+    fill_from,
     refuse_changed,
     refuse_without_key,
     tagged_schema,
@@ -119,10 +117,8 @@ class TagTask:
                 by_file = (*self.key, FILE) if FILE in rows.schema.names else self.key
                 rows = deduplicate(rows, self.ordering_fields, by_file, self.properties)
             for batch in compact(self._wanted(rows)).to_batches():
-                names = [name for name in form.names if name in batch.schema.names]
-                yield fill(form, batch.num_rows, {name: batch.column(name) for name in names})
-        at = self.attempt()
-        self.tally.add(as_numbers(TAGGED, at.partition, at.attempt, read))
+                yield fill_from(form, batch)
+        self.tally.add(as_numbers(TAGGED, self.attempt(), read))
 
     def _wanted(self, rows: pa.Table) -> pa.Table:
         """Drop rows that delete keys that aren't stored."""
@@ -370,7 +366,6 @@ class SearchTagging(Tagging[D]):
         return LocationRequest(
             self.engine,
             rows.data,
-            rows.counts,
             files,
             self.storage,
             self.tally,

@@ -14,7 +14,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 
 from fsview.model.file_group import BaseFile, FileSlice
-from fsview.model.file_system_view import FileSystemView, LookupQuery, partition_names
+from fsview.model.file_system_view import partition_names
 from fsview.sync.metadata_reader import pending_clustering, pending_operations
 from strandline.write.context import WriteRequest
 from strandline.write.engine.driver import DriverEngine
@@ -22,7 +22,7 @@ from strandline.write.operation import Replaces
 from strandline.write.options.settings import GLOBAL_SORT, RECORD_SIZE, SMALL_FILE_CANDIDATES
 from strandline.write.partition_choice import PartitionChoice
 from strandline.write.stages.begun import Begun
-from strandline.write.stages.tagged import Tagged
+from strandline.write.stages.tagged import Tagged, looked_up
 from strandline.write.tasks.in_place import placed_in_parts
 from strandline.write.tasks.placement import Placement, Sizing, place, rewritten_bytes
 from strandline.write.tasks.row_order import by_key_ranges
@@ -124,8 +124,16 @@ def _replaced_groups(
     ):
         if choice is not None:
             partitions = _chosen(begun, choice, partition_names(view) if by_condition else ())
-        stored = _stored_slices if begun.target.merges_on_read else _stored_files
-        files = stored(view, replaces, partitions)
+        is_table = replaces is Replaces.TABLE
+        files: Sequence[BaseFile | FileSlice]
+        if begun.target.merges_on_read:  # some slices may have only logs
+            paths = partition_names(view) if is_table else partitions
+            files = looked_up(view, "latest_file_slices", paths)
+        elif is_table:
+            view.load_all_partitions()
+            files = view.all_latest_base_files()
+        else:
+            files = looked_up(view, "latest_base_files", partitions)
     replaced: dict[str, list[str]] = {partition: [] for partition in partitions}
     for partition, file_id in sorted((file.partition, file.file_id) for file in files):
         instant = clustered.get((partition, file_id))
@@ -159,27 +167,3 @@ def _chosen(begun: Begun, choice: PartitionChoice, partitions: Sequence[str]) ->
                     hint="execute it first, by WriteClient.compact or in Hudi",
                 )
     return list(chosen)
-
-
-def _stored_slices(
-    view: FileSystemView, replaces: Replaces, partitions: list[str]
-) -> tuple[FileSlice, ...]:
-    """Return the newest slices of the partitions, or of the table; some may have only logs."""
-    asked = partition_names(view) if replaces is Replaces.TABLE else partitions
-    if not asked:
-        return ()
-    (answers,) = view.look_up([LookupQuery("latest_file_slices", tuple(asked))])
-    return tuple(found for answer in answers for found in answer)
-
-
-def _stored_files(
-    view: FileSystemView, replaces: Replaces, partitions: list[str]
-) -> tuple[BaseFile, ...]:
-    """Return the newest base files of the partitions, or of the table."""
-    if replaces is Replaces.TABLE:
-        view.load_all_partitions()
-        return view.all_latest_base_files()
-    if not partitions:
-        return ()
-    (answers,) = view.look_up([LookupQuery("latest_base_files", tuple(partitions))])
-    return tuple(file for answer in answers for file in answer)

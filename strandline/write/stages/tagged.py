@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from executor_proxy.report import LookupReport
-from fsview.model.file_group import BaseFile, CompactionOperation, FileSlice
+from fsview.model.file_group import CompactionOperation, FileSlice
 from fsview.model.file_system_view import FileSystemView, LookupQuery, partition_names
 from fsview.snapshot.snapshot import GroupKey
 from fsview.sync.metadata_reader import pending_operations
@@ -130,26 +130,27 @@ def _stored(request: WriteRequest, begun: Begun, scope: SearchScope) -> tuple[Fi
             if begun.target.merges_on_read:
                 if scope is SearchScope.TABLE:
                     partitions = tuple(partition_names(view))
-                return _merged_slices(view, partitions, begun.transaction.time)
+                name = "latest_merged_file_slices_before_or_on"
+                merged = looked_up(view, name, partitions, begun.transaction.time)
+                return tuple(each for each in merged if not is_emptied(each))
             if scope is SearchScope.TABLE:
                 view.load_all_partitions()
                 found = sorted(view.all_latest_base_files(), key=lambda file: file.path)
             else:
-                found = _newest(view, partitions)
+                found = looked_up(view, "latest_base_files", partitions)
     finally:
         request.account.add({}, report)
     return tuple(FileSlice(file.partition, file.file_id, file.instant, file) for file in found)
 
 
-def _merged_slices(
-    view: FileSystemView, partitions: tuple[str, ...], time: str
-) -> tuple[FileSlice, ...]:
-    """Return the slices of partitions, in their order."""
+def looked_up(
+    view: FileSystemView, query: str, partitions: Sequence[str], max_instant: str | None = None
+) -> list[Any]:
+    """Return what a query finds in partitions, in their order, by one look-up."""
     if not partitions:
-        return ()
-    name = "latest_merged_file_slices_before_or_on"
-    (answers,) = view.look_up([LookupQuery(name, partitions, max_instant=time)])
-    return tuple(each for found in answers for each in found if not is_emptied(each))
+        return []
+    (answers,) = view.look_up([LookupQuery(query, tuple(partitions), max_instant=max_instant)])
+    return [found for answer in answers for found in answer]
 
 
 def _late_logs(request: WriteRequest, begun: Begun, slices: Sequence[FileSlice]) -> frozenset[str]:
@@ -279,14 +280,6 @@ def _refuse_only_logs(files: Iterable[StoredFile], base_path: str) -> None:
                 f" logs, in which keys aren't looked up; allowed: {INDEX_TYPE.name}={BUCKET}",
                 hint="compact the table",
             )
-
-
-def _newest(view: FileSystemView, partitions: tuple[str, ...]) -> list[BaseFile]:
-    """Return the newest base files of partitions, in their order, from one look-up."""
-    if not partitions:
-        return []
-    (answers,) = view.look_up([LookupQuery("latest_base_files", partitions)])
-    return [file for files in answers for file in files]
 
 
 def tagging_by(

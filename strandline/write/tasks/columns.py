@@ -31,6 +31,8 @@ import pyarrow.compute as pc
 
 from strandline.records.merge_rule import ROW_NUMBER
 from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
+from strandline.records.row_selection import gathered
+from strandline.write.engine.base import TaskAttempt
 from timeline.errors import RowsChangedError
 
 ROWS: Final = "rows"
@@ -79,6 +81,12 @@ def fill(schema: pa.Schema, rows: int, columns: Mapping[str, pa.Array]) -> pa.Re
         for field in schema
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def fill_from(schema: pa.Schema, rows: pa.RecordBatch, **added: pa.Array) -> pa.RecordBatch:
+    """Return a batch in another form, with some columns added and those that it lacks null."""
+    columns = {name: rows.column(name) for name in schema.names if name in rows.schema.names}
+    return fill(schema, rows.num_rows, {**columns, **added})
 
 
 def count_rows(rows: pa.Table, by: Sequence[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -134,14 +142,14 @@ def add_counts(to: dict[str, RowCount], counts: Mapping[str, RowCount]) -> None:
 
 
 def as_numbers(
-    stage: str, part: int, attempt: int, counts: Mapping[str, RowCount]
+    stage: str, at: TaskAttempt, counts: Mapping[str, RowCount]
 ) -> dict[tuple[str, ...], int]:
     """Return a task's counts in the form of a ``Tally``, for ``counted_by``."""
-    at = (stage, str(part), str(attempt))
+    names = (stage, str(at.partition), str(at.attempt))
     numbers: dict[tuple[str, ...], int] = {}
     for path, count in counts.items():
-        numbers[(*at, path, ROWS)] = count.rows
-        numbers[(*at, path, KEY_HASH)] = count.keys
+        numbers[(*names, path, ROWS)] = count.rows
+        numbers[(*names, path, KEY_HASH)] = count.keys
     return numbers
 
 
@@ -211,17 +219,8 @@ def counted(pieces: Iterator[pa.Table], counts: list[RowCount]) -> Iterator[pa.T
 
 
 def larger(pieces: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """Yield the pieces concatenated, without a copy, up to ``_PIECE_ROWS`` rows."""
-    waiting: list[pa.Table] = []
-    rows = 0
-    for piece in pieces:
-        waiting.append(piece)
-        rows += piece.num_rows
-        if rows >= _PIECE_ROWS:
-            yield pa.concat_tables(waiting)
-            waiting, rows = [], 0
-    if waiting:
-        yield pa.concat_tables(waiting)
+    """Yield the pieces concatenated, without a copy, from ``_PIECE_ROWS`` rows on."""
+    return map(pa.concat_tables, gathered(pieces, lambda piece: piece.num_rows, _PIECE_ROWS))
 
 
 def by_bucket(

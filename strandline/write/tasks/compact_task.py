@@ -23,6 +23,7 @@ from typing import Final
 import pyarrow as pa
 
 from fsview.model.file_group import FileSlice
+from fsview.store.spill.malloc_trim import trim_heap
 from strandline.commit.markers import (
     WriteMarkers,
     delete_if_ended,
@@ -150,6 +151,7 @@ class CompactTask:
             writer = BaseFileWriter(stream, self.avro_schema, self.settings)
             for piece in reader.stored(found, counts):
                 writer.write(in_file(piece, name))
+                _release_unused()
             if base is not None and not counts.deletes:
                 with stored_rows(storage, base.path) as stored:
                     writer.keep_bloom(stored)
@@ -169,3 +171,9 @@ class CompactTask:
             ),
             merged,
         )
+
+
+def _release_unused() -> None:
+    """Return to the system what the allocators keep of decoded logs and merged pieces."""
+    pa.default_memory_pool().release_unused()
+    trim_heap()

@@ -25,7 +25,7 @@ from strandline.write.tasks.columns import (
     TASK,
     assigned_schema,
     changed,
-    fill,
+    fill_from,
     refuse_without_key,
 )
 from strandline.write.tasks.placement import (
@@ -147,11 +147,12 @@ class AssignInPartTask:
                 left[path][0] = replace(group, rows=group.rows - taken.num_rows)
                 if not left[path][0].rows:
                     del left[path][0]
-                names = [name for name in form.names if name in taken.schema.names]
-                columns = {name: taken.column(name) for name in names}
-                for name, number in ((BUCKET, group.bucket), (TASK, part)):
-                    columns[name] = pa.repeat(pa.scalar(number, pa.int32()), taken.num_rows)
-                yield fill(form, taken.num_rows, columns)
+                numbers = {BUCKET: group.bucket, TASK: part}
+                added = {
+                    name: pa.repeat(pa.scalar(number, pa.int32()), taken.num_rows)
+                    for name, number in numbers.items()
+                }
+                yield fill_from(form, taken, **added)
 
 
 def _of_one_path(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

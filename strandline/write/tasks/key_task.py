@@ -54,6 +54,7 @@ from strandline.write.tasks.columns import (
 )
 from timeline.errors import InputError
 from timeline.storage.base import Storage
+from timeline.table.partition_metadata import path_in
 
 _OURS: Final = "_strandline_"
 """Names of the columns that tasks add begin with this (``strandline.write.tasks.columns``)."""
@@ -307,8 +308,7 @@ def refuse_long_names(partitions: Iterable[str], storage: Storage) -> None:
         InputError: A name or path is too long for the storage; the message names a partition.
     """
     for partition in partitions:
-        folder = f"{_MARKERS}/{partition}" if partition else _MARKERS
-        found = storage.too_long(f"{folder}/{_LONGEST_NAME}")
+        found = storage.too_long(f"{_MARKERS}/{path_in(partition, _LONGEST_NAME)}")
         if found is not None:
             raise InputError(
                 f"partition path {shortened(repr(partition), _SHOWN)} is too long for"
@@ -449,13 +449,9 @@ def decoded_batch(
     size = pc.sum(profile.column(DECODED_BYTES), min_count=0).as_py()
     if not limits.rows or rows > limits.rows or size > limits.bytes:
         return None
-    tables = [_decoded(stream) for stream in profile.column(STREAM).drop_null()]
+    streams = profile.column(STREAM).drop_null()
+    tables = [pa.ipc.open_stream(each.as_buffer()).read_all() for each in streams]
     # A task without a stream had too many rows, or none.
     if sum(table.num_rows for table in tables) != rows:
         return None
     return pa.concat_tables(tables) if tables else schema.empty_table()
-
-
-def _decoded(stream: pa.BinaryScalar) -> pa.Table:
-    with pa.ipc.open_stream(stream.as_buffer()) as reader:
-        return reader.read_all()

@@ -42,7 +42,7 @@ from strandline.write.tasks.columns import (
     TASK,
     assigned_schema,
     changed,
-    fill,
+    fill_from,
     refuse_without_key,
 )
 from timeline.errors import UnsupportedTableError
@@ -301,32 +301,25 @@ class _Builder:
         """Return the bucket of a stored file's group, to which rows are added."""
         group = (file.partition, file.file_id)
         if group not in self._stored:
-            base, size = (None, 0) if is_log else (file.name or None, file.size)
-            of_log = file.slice if is_log else None
-            self._stored[group] = self._open(*group, base, size, is_log=is_log, of_log=of_log)
+            at = len(self.buckets)
+            if is_log:
+                self._open(Bucket(at, *group, is_log=True, slice=file.slice), 0)
+            else:
+                self._open(Bucket(at, *group, file.name or None), file.size)
+            self._stored[group] = at
         number = self._stored[group]
         self.weights[number] += rows * self._sizing.record_bytes
         return number
 
     def new(self, partition: str, rows: int) -> int:
         """Open the bucket of a new group."""
-        weight = rows * self._sizing.record_bytes
-        return self._open(partition, self._new_file_id(), None, weight)
+        bucket = Bucket(len(self.buckets), partition, self._new_file_id())
+        self._open(bucket, rows * self._sizing.record_bytes)
+        return bucket.number
 
-    def _open(
-        self,
-        partition: str,
-        file_id: str,
-        base_file: str | None,
-        weight: int,
-        *,
-        is_log: bool = False,
-        of_log: LogSlice | None = None,
-    ) -> int:
-        number = len(self.buckets)
-        self.buckets.append(Bucket(number, partition, file_id, base_file, is_log, of_log))
+    def _open(self, bucket: Bucket, weight: int) -> None:
+        self.buckets.append(bucket)
         self.weights.append(weight)
-        return number
 
 
 def place(
@@ -543,10 +536,9 @@ class AssignTask:
             if (numbers == _NOT_COUNTED).any():
                 path = rows.column(PARTITION_PATH)[int(np.argmax(numbers == _NOT_COUNTED))].as_py()
                 raise changed(path, "rows of a file group, or new rows, weren't counted")
-            columns = {name: rows.column(name) for name in form.names if name in rows.schema.names}
-            columns[BUCKET] = pa.array(numbers, pa.int32())
-            columns[TASK] = pa.array(tasks[numbers], pa.int32())
-            yield fill(form, rows.num_rows, columns)
+            of_task = pa.array(tasks[numbers], pa.int32())
+            added = {BUCKET: pa.array(numbers, pa.int32()), TASK: of_task}
+            yield fill_from(form, rows, **added)
 
 
 class _InsertSearch:

@@ -41,7 +41,6 @@ from typing import Final
 import pyarrow as pa
 
 from executor_proxy.report import Fallback
-from fsview.load.listing import discover_partitions
 from strandline.commit.markers import (
     WriteMarkers,
     delete_if_ended,
@@ -74,7 +73,12 @@ from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import WriteStat
 from timeline.storage.base import Storage
 from timeline.table.config import TableConfig
-from timeline.table.partition_metadata import FILE_NAME, path_in, write_partition_metadata
+from timeline.table.partition_metadata import (
+    FILE_NAME,
+    discover_partitions,
+    path_in,
+    write_partition_metadata,
+)
 
 logger = logging.getLogger(__name__)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +21,16 @@ SAMPLES = [Sample(0.0, {"a": 5}), Sample(0.5, {"a": 9}), Sample(1.0, {"a": 2, "b
 def record() -> FleetRecord:
     events = [Event(0.7, "a dies")]
     return FleetRecord("before", "after", list(SAMPLES), events, [ROUND], [PROOF])
+
+
+def test_a_package_that_is_missing_is_named_at_the_start(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)  # as if it weren't installed
+    with pytest.raises(SystemExit) as left:
+        main([])
+    assert left.value.code == 2
+    assert "matplotlib can't be imported, but tox -e fleet-demo" in capsys.readouterr().err
 
 
 def test_a_server_that_starts_again_counts_from_none() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from fsview.load.commit_files import to_read
-from fsview.load.metadata_table_state import FILES, FOLDER
+from fsview.load.metadata_table import FILES, FOLDER
 from fsview.snapshot.delta import delta_of
 from tests.fsview.load.wide_table import listed
 from tests.kit.formats.hfile import hfile, log_block

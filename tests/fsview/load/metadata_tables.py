@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fsview.load import metadata_table
-from fsview.load.metadata_table_state import NotInStepError, newest_slice
+from fsview.load.metadata_table import NotInStepError, newest_slice
 from fsview.load.source_choice import Loaded, uncertainty
 from fsview.snapshot.snapshot import Snapshot
 from fsview.sync.metadata_reader import snapshot_of

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from fsview.load.metadata_table_state import FOLDER
+from fsview.load.metadata_table import FOLDER
 from fsview.local_view import LocalView
 from fsview.metrics import Metrics
 from fsview.table_view import TableView

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fsview.load.metadata_table_state import FOLDER
+from fsview.load.metadata_table import FOLDER
 from fsview.sync.metadata_reader import snapshot_of
 from tests.fsview.load.metadata_table import (
     BEGINNING,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fsview.load.metadata_table_state import FILES, FOLDER, NotInStepError, newest_slice
+from fsview.load.metadata_table import FILES, FOLDER, NotInStepError, newest_slice
 from fsview.sync.metadata_reader import snapshot_of
 from tests.fsview.load.metadata_table import BEGINNING, GROUP, MetadataTable
 from tests.fsview.load.metadata_tables import (

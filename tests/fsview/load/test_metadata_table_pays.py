@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from fsview.load.metadata_table_state import FILES, FOLDER
+from fsview.load.metadata_table import FILES, FOLDER
 from fsview.load.source_choice import (
     LEAST_CALLS,
     METADATA_TABLE,

@@ -8,8 +8,7 @@ import pytest
 
 from fsview.files.partition import PartitionVersion
 from fsview.load.commit_files import is_archived, read_table
-from fsview.load.listing import discover_partitions
-from fsview.load.source_choice import LEAST_CALLS, METADATA, Loaded, hindrance
+from fsview.load.source_choice import LEAST_CALLS, METADATA, Loaded, uncertainty
 from fsview.local_view import LocalView
 from fsview.metrics import Metrics
 from fsview.sync.metadata_reader import snapshot_of
@@ -26,6 +25,7 @@ from timeline.metadata.instant_metadata import (
     CleanPartitionMetadata,
 )
 from timeline.storage.base import Storage
+from timeline.table.partition_metadata import discover_partitions
 
 WIDE = [f"p{number:02d}" for number in range(LEAST_CALLS + 6)]
 """Partitions of a table that is dear to list."""
@@ -84,7 +84,7 @@ def read(storage: Storage) -> Loaded | None:
     """Read a table's metadata if that is sound."""
     client = TableMetaClient.open(storage)
     snapshot = snapshot_of(client)
-    if hindrance(snapshot) is not None or is_archived(client):
+    if snapshot.has_unnamed_logs or uncertainty(snapshot) or is_archived(client):
         return None
     found = read_table(client, snapshot)
     return None if found is None else Loaded(*found, METADATA)

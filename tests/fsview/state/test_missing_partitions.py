@@ -14,7 +14,7 @@ import pytest
 from fsview.local_view import LocalView
 from fsview.model.file_system_view import LookupQuery
 from fsview.record.shared import kept_in
-from fsview.state.partitions import MOST_MISSING, MOST_MISSING_BYTES
+from fsview.state.missing_partitions import MOST_MISSING, MOST_MISSING_BYTES
 from fsview.table_view import TableView
 from tests.fsview.load.wide_table import archived, small_table
 from tests.fsview.store.lasting_store import Kept, LastingStore

@@ -46,6 +46,10 @@ class ZookeeperServer:
         self._factory.shutdown()
         self._server.shutdown()
 
+    def received(self) -> int:
+        """Return the number of packets that it has received since it was started."""
+        return int(self._server.serverStats().getPacketsReceived())
+
     def end_session(self, session: int) -> None:
         """End a client's session, as the server does when it hears nothing from it."""
         self._server.closeSession(session)

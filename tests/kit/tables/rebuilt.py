@@ -11,11 +11,11 @@ from fsview.check.partition_checker import (
     differences_of_known,
     differences_of_table,
 )
-from fsview.load.listing import discover_partitions, is_partition, list_partition
 from fsview.snapshot.snapshot import Snapshot
 from fsview.sync.metadata_reader import snapshot_of
 from timeline.meta_client import TableMetaClient
 from timeline.storage.base import FileInfo, Storage
+from timeline.table.partition_metadata import discover_partitions, is_partition, list_partition
 
 
 def differences_from_rebuilt(

@@ -76,7 +76,10 @@ class Readers:
         yield from differing_rows("plain reader", expected, reader.rows(path, unique=False) or ())
         yield from differing_rows("Table", expected, rows_of(Table(path).to_arrow(), by="v"))
         yield from differing_rows("Hudi", expected, self._by_hudi("snapshot"))
-        yield from differing_rows("hudi-rs", expected, rows_of(through_hudi_rs(path), by="v"))
+        # Of version 6 hudi-rs leaves out logs on top of a planned compaction, Hudi's own, too.
+        plans = any(name.endswith(".compaction.requested") for name in reader.pending(path))
+        if not (plans and self._form.version == 6):
+            yield from differing_rows("hudi-rs", expected, rows_of(through_hudi_rs(path), by="v"))
         if self._form.has_logs:
             expected = rows_of_base_files(path)
             own = Table(path).scan(read_optimized=True).to_arrow()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from strandline import Table
 from strandline.records.meta_fields import IS_DELETED
 from tests.oracle.hudi import Hudi
 from tests.oracle.turns.batches import Batches
@@ -25,6 +26,12 @@ Action = Callable[[], str]
 
 NEW: Final = 4
 """By how much an action is likelier as long as the walk hasn't had it."""
+_OF_PLANS: Final = (
+    "ours compacts what is planned",
+    "hudi compacts what is planned",
+    "ours dies compacting",
+)
+_PLANNING: Final = ("ours plans a compaction", "hudi plans a compaction")
 
 
 class Walker:
@@ -40,6 +47,7 @@ class Walker:
     def __init__(self, hudi: Hudi, path: Path, walk: Walk) -> None:
         form = walk.form
         self.path, self.form, self.rng = path, form, random.Random(walk.seed)
+        self._steps = walk.steps
         mode = form.rows_merge_by(hudi.release)
         self.model = RowModel(form.identity, mode, form.partition_fields)
         self.batches = Batches(form, self.model, self.rng)
@@ -60,13 +68,26 @@ class Walker:
             how = self._write(self.form.maker, "bulk_insert", rows)
             return f"{self.form.maker} makes the table: {how}"
         actions = self._actions()
-        names = sorted(actions)
-        weights = [actions[each][0] * (1 if self.done[each] else NEW) for each in names]
-        (name,) = self.rng.choices(names, weights)
-        self.doing = name
+        name = self.doing = self._chosen(actions, is_late=2 * number >= self._steps)
         how = actions[name][1]()
         self.done[name] += 1
         return f"{name}: {how}" if how else name
+
+    def _chosen(self, actions: Mapping[str, tuple[int, Action]], *, is_late: bool) -> str:
+        """Draw an action by the weights; late in the walk one that it lacks, if it isn't a write.
+
+        Writes can be done at any time, the others only now and then.
+        """
+        names = sorted(actions)
+        writes = {f"{who} {kind}" for who in (OURS, THEIRS) for kind in self.batches.kinds}
+        due = [each for each in names if each not in writes and self._lacks(each)]
+        names = due if is_late and due else names
+        weights = [actions[each][0] * (NEW if self._lacks(each) else 1) for each in names]
+        return self.rng.choices(names, weights)[0]
+
+    def _lacks(self, action: str) -> bool:
+        """Whether the walk hasn't had an action, or one that needs a compaction it plans."""
+        return not all(map(self.done.get, (action, *_OF_PLANS * (action in _PLANNING))))
 
     def timeline(self) -> Timeline:
         """Return the active timeline."""
@@ -145,11 +166,12 @@ class Walker:
                 "hudi compacts what is planned": (6, lambda: self.hudi.compact(planned[0]) or ""),
                 "ours dies compacting": (4, self._die_compacting),
             }
-        return {
-            "ours compacts": (5, self._compact),
-            "ours plans a compaction": (7, lambda: self.ours.schedule_compaction() or "nothing"),
-            "hudi plans a compaction": (7, lambda: self.hudi.schedule_compaction() or "nothing"),
-        }
+        found: dict[str, tuple[int, Action]] = {"ours compacts": (5, self._compact)}
+        if any(Table(self.path).files()["log_paths"].to_pylist()):
+            plan, theirs = self.ours.schedule_compaction, self.hudi.schedule_compaction
+            found["ours plans a compaction"] = (7, lambda: plan() or "nothing")
+            found["hudi plans a compaction"] = (7, lambda: theirs() or "nothing")
+        return found
 
     # Writes.
 

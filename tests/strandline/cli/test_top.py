@@ -53,6 +53,7 @@ def server(
         "error": error,
         "ready": error is None,
         "reasons": [],
+        "hanging": None if error else [],
         "uptime_s": None if error else up,
         "metrics": None if error else metrics,
     }
@@ -134,6 +135,24 @@ def test_servers_of_a_fleet_are_added_up_and_one_that_is_away_is_named() -> None
     lines = list(as_lines(URL, shown))
     assert lines[0].startswith(f"{URL}  2 of 3 servers ready, 3 servers, up ")
     assert "http://c:1: gone" in lines
+
+
+def test_tables_that_hang_are_named_with_calls_and_clients() -> None:
+    stuck = {
+        "table": "/lake/t",
+        "seconds": 12.3,
+        "calls": [{"kind": "list", "cause": "sync", "seconds": 11.9}],
+        "clients": ["10.0.0.7", "10.0.0.8"],
+    }
+    unexplained = {**stuck, "table": "/lake/u", "calls": [], "clients": []}
+    a, b = server(1, "http://a:1"), {**server(1, "http://b:1"), "hanging": [stuck, unexplained]}
+    ((shown, _),) = seen(*(status(a, b), tables(0)) * 2)
+    assert [each["hanging"] for each in shown["servers"]] == [[], [stuck, unexplained]]
+    held = "a request has held a thread for 12 s; calls to its storage:"
+    assert list(as_lines(URL, shown))[1:3] == [
+        f"http://b:1: /lake/t: {held} list for sync, 12 s; waited for by 10.0.0.7, 10.0.0.8",
+        f"http://b:1: /lake/u: {held} none that takes long; waited for by nobody",
+    ]
 
 
 def test_counters_of_a_server_that_began_anew_count_from_nothing() -> None:

@@ -209,7 +209,7 @@ def test_before_version_8_a_delta_commit_conflicts_with_a_compaction_that_it_has
         for seen, version, compared, resolved in [
             (unseen, 6, True, False),
             (planned, 6, now is done, True),
-            (unseen, 9, now is done, True),
+            (unseen, 8, now is done, True),
         ]:
             with subtests.test(state=state, version=version, has_seen=seen is planned):
                 for strategy in (SIMPLE, PREFER_WRITER):

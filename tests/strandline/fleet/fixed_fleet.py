@@ -10,9 +10,8 @@ from executor_proxy.seat_ring import Seat
 from strandline.fleet.copies import Copies
 from strandline.fleet.forward import Forwarder
 from strandline.fleet.peer_connection import PeerLimits
-from strandline.server.http.listener import bind
 from strandline.server.http.server import ServiceServer
-from strandline.server.http.server_options import ServerOptions
+from strandline.server.http.server_options import ServerOptions, bind
 from strandline.server.marker.conflict import ConflictOptions
 from strandline.server.process.composition_root import Parts
 from strandline.server.process.options import PartsOptions

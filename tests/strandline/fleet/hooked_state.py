@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from strandline.fleet.state.base import Lease, Op, StateStore, Versioned
 from timeline.errors import StateUnavailableError
@@ -33,7 +33,7 @@ class Meanwhile(StateStore):
 
     def __init__(self, inner: StateStore) -> None:
         self.inner = inner
-        self.before_get: Callable[[], object] = lambda: None
+        self.before_read: Callable[[], object] = lambda: None
         self.before_write: Callable[[], object] = lambda: None
         self.after_hold: Callable[[], object] = lambda: None
         self.is_away = False
@@ -49,11 +49,11 @@ class Meanwhile(StateStore):
         return self.inner
 
     def get(self, key: str) -> Versioned | None:
-        self.before_get()
         return self._reached().get(key)
 
-    def children(self, key: str) -> tuple[str, ...]:
-        return self._reached().children(key)
+    def read(self) -> Mapping[str, Versioned]:
+        self.before_read()
+        return self._reached().read()
 
     def write(self, *ops: Op) -> int:
         self.before_write()

@@ -10,9 +10,8 @@ from strandline.fleet.forward import Forwarder
 from strandline.fleet.peer_connection import PeerLimits
 from strandline.fleet.seats import Fleet, HeldSeat, Member
 from strandline.fleet.state.base import Cancel
-from strandline.server.http.listener import bind
 from strandline.server.http.server import ServiceServer
-from strandline.server.http.server_options import ServerOptions
+from strandline.server.http.server_options import ServerOptions, bind
 from strandline.server.process.composition_root import Parts
 from strandline.server.process.options import PartsOptions
 from tests.kit.servers.live_service import TOKEN, HttpClient, running

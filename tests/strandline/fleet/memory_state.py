@@ -108,10 +108,8 @@ class MemoryState(StateStore):
     def get(self, key: str) -> Versioned | None:
         return self.reached().living().get(key)
 
-    def children(self, key: str) -> tuple[str, ...]:
-        begin = f"{key}/" if key else ""
-        below = (name[len(begin) :] for name in self.reached().living() if name.startswith(begin))
-        return tuple(sorted({name.partition("/")[0] for name in below}))
+    def read(self) -> dict[str, Versioned]:
+        return dict(self.reached().living())
 
     def write(self, *ops: Op) -> int:
         self.before_write(ops)

@@ -20,7 +20,7 @@ from strandline.fleet.copies import Copies
 from strandline.fleet.current import CurrentFleet
 from strandline.fleet.forward import BUSY_SHARE, SHARE, Forwarded, Forwarder
 from strandline.fleet.safe_mode import HOLD_S, UNSURE, SafeMode
-from strandline.server.api.forwarding import Forwarding, _Asked, _forwarded
+from strandline.server.api.forwarding import Forwarding, _Asked
 from strandline.server.api.routes import PARTITION_INDEX
 from strandline.server.http.reply import Reply as ServiceReply
 from strandline.server.http.request import INSTANT_STATES, Request, request_of
@@ -327,8 +327,8 @@ def test_what_could_be_read_as_several_requests_is_not_sent(target, headers):
 def test_what_is_forwarded_is_a_known_path_and_a_query_with_escapes(path, more, value):
     target = f"{quote(path + more)}?table=/t&basepath=/t&markerdirpath={quote(value)}".encode()
     request = request_of(target, "GET", "1.1", {}, "", 0)
-    asked = _Asked.of(request)
-    assert asked is None or re.fullmatch(rb"/[!-~]+", _forwarded(asked, request).target)
+    asked = _Asked.of(request, 0.0)
+    assert asked is None or re.fullmatch(rb"/[!-~]+", asked.forwarded().target)
     assert asked is None or not more.strip("/")
 
 

@@ -1,4 +1,4 @@
-"""What docs/fleet.md says of mechanisms and faults: the modules and tests that it names exist."""
+"""What docs/explanation/fleet.md says of mechanisms and faults: what it names exists."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PLACE = re.compile(r"`(strandline/[a-z0-9_/]+(?:\.py)?)`")
 
 def rows(head: str) -> list[list[str]]:
     """Return the cells of the rows of the table that has this head."""
-    text = (ROOT / "docs" / "fleet.md").read_text("utf-8")
+    text = (ROOT / "docs/explanation/fleet.md").read_text("utf-8")
     (table,) = (part for part in text.split("\n\n") if part.startswith(head))
     return [[cell.strip() for cell in line[1:-1].split("|")] for line in table.splitlines()[2:]]
 

@@ -12,8 +12,9 @@ import pytest
 from executor_proxy.seat_ring import Layout
 from strandline.fleet.current import KnownFleet
 from strandline.fleet.membership import Membership
-from strandline.fleet.records import EPOCH, read_fleet
-from strandline.fleet.state.base import Delete, Put
+from strandline.fleet.records import EPOCH, read_fleet, token_mark
+from strandline.fleet.roster import Roster
+from strandline.fleet.state.base import Delete, Put, StateStore
 from strandline.fleet.state.sqlite import SqliteState
 from tests.fsview.shared_work import wait_until
 from tests.kit.concurrency.patience import PATIENCE_S
@@ -28,23 +29,25 @@ def state(tmp_path: Path) -> Iterator[SqliteState]:
 
 
 def member(
-    state: SqliteState,
+    state: StateStore,
     name: str,
     layout: Layout | None = None,
     *,
+    token: str | None = None,
     is_standby: bool = False,
     warm_s: float | None = None,
 ) -> Membership:
     # Beats so seldom that only what the store tells begins a step.
-    return Membership(
+    roster = Roster(
         state,
         f"http://{name}:1",
         is_standby=is_standby,
-        layout=layout or Layout(),
-        warm_s=warm_s,
-        heartbeat_s=3600,
         dead_s=10_800,
+        layout=layout or Layout(),
+        token=token_mark(token),
+        is_ready=warm_s is None,
     )
+    return Membership(roster, warm_s=warm_s or 0.0, heartbeat_s=3600)
 
 
 def wait_for_seats(membership: Membership, *urls: str) -> None:
@@ -80,7 +83,7 @@ def test_members_hear_of_each_other_and_of_who_leaves(state: SqliteState) -> Non
 
 
 def test_an_epoch_that_nobody_has_triggers_one_reading_a_heartbeat(state: SqliteState) -> None:
-    a = Membership(state, "http://a:1", heartbeat_s=0.02, dead_s=10)
+    a = Membership(Roster(state, "http://a:1"), heartbeat_s=0.02)
     a.start()
     catch_up, readings = a.current.catch_up, list[int]()
     a.current.catch_up = lambda: (readings.append(1), catch_up())
@@ -193,13 +196,13 @@ def test_another_layout_is_refused_until_all_have_left(
 def test_another_token_is_refused_and_none_is_shown(
     state: SqliteState, token: str | None, said: str
 ) -> None:
-    a = Membership(state, "http://a:1", token="the-token", heartbeat_s=3600, dead_s=10_800)
+    a = member(state, "a", token="the-token")
     a.start()
     with pytest.raises(ConfigError, match=said) as refused:
-        Membership(state, "http://b:1", token=token, heartbeat_s=3600, dead_s=10_800).start()
+        member(state, "b", token=token).start()
     assert "the-token" not in str(refused.value)
     assert b"the-token" not in b"".join(
-        found.value for name in state.children("members") if (found := state.get(f"members/{name}"))
+        found.value for key, found in state.read().items() if key.startswith("members/")
     )
     a.stop()
 
@@ -227,7 +230,7 @@ def test_a_server_waits_for_its_address_until_it_is_interrupted(state: SqliteSta
 def test_a_server_that_joins_again_is_unsure_until_it_knows_the_seats(state: SqliteState) -> None:
     """Its lease is held again at once, but its seat may be another's since."""
     hooked = Meanwhile(state)
-    a = Membership(hooked, "http://a:1", heartbeat_s=3600, dead_s=10_800)
+    a = member(hooked, "a")
     assert not a.current.is_sure()
     a.start()
     assert a.current.is_sure()
@@ -240,7 +243,7 @@ def test_a_server_that_joins_again_is_unsure_until_it_knows_the_seats(state: Sql
         if len(hooked.leases) == 2 and not knows_the_seats():
             were_sure.append(a.current.is_sure())
 
-    hooked.before_get = look
+    hooked.before_read = look
     key = f"members/{a.name}"
     found = state.get(key)
     assert found is not None
@@ -261,4 +264,4 @@ def test_a_url_that_is_taken_is_refused_and_its_holder_stays(state: SqliteState)
 
 def test_a_member_that_would_die_between_two_beats_is_refused(state: SqliteState) -> None:
     with pytest.raises(ConfigError, match=r"dead\.secs is 8; allowed: at least three times"):
-        Membership(state, "http://a:1", heartbeat_s=3, dead_s=8)
+        Membership(Roster(state, "http://a:1", dead_s=8), heartbeat_s=3)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from strandline.fleet.changes import add_mount
+from strandline.fleet.changes import add_mount, plan_move
 from strandline.fleet.mounts import Mount
 from strandline.fleet.records import (
     EPOCH,
@@ -22,6 +22,7 @@ from strandline.fleet.records import (
 from strandline.fleet.roster import DEAD_S, Renewal, Roster
 from strandline.fleet.seats import Fleet, Member
 from strandline.fleet.state.base import ABSENT, Delete, Put
+from tests.conformance.state_subject import children
 from tests.strandline.fleet.hooked_state import Meanwhile
 from tests.strandline.fleet.rosters import Servers
 from timeline.errors import (
@@ -259,7 +260,7 @@ def test_a_server_with_other_roots_is_refused(servers: Servers) -> None:
         b.join()
     servers.run(2, a)
     assert held(a.fleet) == {0: "http://a:1"}
-    assert servers.state.children("members") == (member_name("http://a:1"),)
+    assert children(servers.state, "members") == (member_name("http://a:1"),)
     c = Roster(
         servers.client(), "http://c:1", clock=servers.clock, roots=["s3a://lake/", "s3://lake/b"]
     )
@@ -363,7 +364,7 @@ def test_a_member_that_is_told_of_nothing_makes_few_requests(servers: Servers) -
     assert len(a.step(is_told=False).members) == 3
     assert len(a.step().members) == 4
     others[1].leave()
-    servers.run(39, others[0], step_s=3)
+    servers.run(99, others[0], step_s=3)
     a.step(is_told=False)
     servers.run(1, others[0], step_s=3)
     assert len(a.step(is_told=False).members) < 4
@@ -398,12 +399,13 @@ def test_a_renewal_counts_from_its_sending_and_only_if_it_succeeds(
 def test_a_slow_store_ends_no_lease(
     servers: Servers, hooked: Meanwhile, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A step may take longer than a silent server lives."""
-    for name in "bcdefgh":
-        servers.start(name).step()
-    a = Roster(hooked, "http://a:1", clock=servers.clock)
+    """A step of the leader may take longer than a silent server lives."""
+    a = Roster(hooked, "http://a:1", clock=servers.clock, roots=["/lake"])
     a.join()
-    hooked.before_get = lambda: servers.clock.advance(1_000)
+    servers.run(1, a, servers.start("h", roots=["/lake"], group="hot"))
+    plan_move(servers.state, "/lake/hot", "hot", now_ms=0)
+    servers.start("b", roots=["/lake"])
+    hooked.before_read = hooked.before_write = lambda: servers.clock.advance(2_400)
     began = servers.clock.monotonic()
     a.step()
     assert servers.clock.monotonic() - began > DEAD_S
@@ -455,7 +457,7 @@ def test_epochs_of_others_are_refused_by_name(
     servers.state.write(Put(key, value))
     with pytest.raises(kind, match=said):
         servers.start("a")
-    assert member_name("http://a:1") not in servers.state.children("members")
+    assert member_name("http://a:1") not in children(servers.state, "members")
 
 
 NO_SEATS = (

@@ -12,7 +12,7 @@ from fsview.wire.routes import BY_NAME
 from strandline.__main__ import main
 from strandline.fleet.roster import Roster
 from strandline.fleet.state.sqlite import SqliteState
-from strandline.server.table_load import READY_CPU_S
+from strandline.server.table_threads import READY_CPU_S
 from tests.kit.servers.live_service import TOKEN, known
 from tests.kit.tables.small_table import SmallTable
 from tests.strandline.fleet.fixed_fleet import FixedFleet

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from strandline.server.table_load import WINDOW_S, TableLoads
+from strandline.server.table_threads import WINDOW_S, TableLoads
 
 
 def test_a_peak_is_of_five_minutes_and_stays() -> None:

@@ -18,8 +18,7 @@ from strandline.table_api.inspect import (
     PENDING_SCHEMA,
     REPLACED_SCHEMA,
 )
-from strandline.table_api.metadata_rows import utc_time
-from strandline.table_api.table import PARTITIONS_SCHEMA
+from strandline.table_api.metadata_rows import PARTITIONS_SCHEMA, utc_time
 from tests.kit.tables import golden
 from tests.kit.tables.small_table import SmallTable
 from timeline.clock import format_instant_time

@@ -6,7 +6,8 @@ import fsspec
 import pytest
 
 from strandline.records.meta_fields import META_FIELDS
-from strandline.table_api.table import FILES_SCHEMA, HISTORY_SCHEMA, Table
+from strandline.table_api.metadata_rows import FILES_SCHEMA, HISTORY_SCHEMA
+from strandline.table_api.table import Table
 from tests.kit.storage.hooked_storage import HookedStorage
 from tests.kit.tables import golden
 from tests.strandline.read.logs import log_table

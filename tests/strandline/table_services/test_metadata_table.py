@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fsview.load.metadata_table_state import FOLDER
+from fsview.load.metadata_table import FOLDER
 from fsview.local_view import LocalView
 from fsview.table_view import TableView
 from strandline.commit.lock.base import TableLock

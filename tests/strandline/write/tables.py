@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from fsview.load.metadata_table_state import FOLDER
+from fsview.load.metadata_table import FOLDER
 from strandline.write.client import WriteClient
 from strandline.write.engine.local import LocalEngine
 from tests.kit.concurrency.patience import PATIENCE_S

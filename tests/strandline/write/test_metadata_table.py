@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fsview.load.metadata_table_state import FOLDER
+from fsview.load.metadata_table import FOLDER
 from tests.kit.concurrency.manual_clock import LaterClock
 from tests.kit.storage.faulty_storage import READS, Crash, Effect, Fault, FaultyStorage
 from tests.kit.storage.hooked_storage import HookedStorage

@@ -1,7 +1,7 @@
 """Every call of a commit that a running client makes to one partition, by kind and cause or key.
 
 A call more is paid for by each commit on an object store. One that is missing was there for a race
-or a crash: ``docs/writing.md`` names them.
+or a crash: ``docs/explanation/a-write.md`` names them.
 """
 
 from __future__ import annotations

@@ -6,14 +6,14 @@ sent and doesn't answer, and the database's own time limits don't run either.
 
 from __future__ import annotations
 
-import os
 import select
-import socket
 from collections.abc import Generator
 from typing import Any, ClassVar, Final, TypeVar
 
 import psycopg
 from psycopg.waiting import Ready, Wait
+
+from fsview.store.sql.postgres.pool import shut_down
 
 T = TypeVar("T")
 
@@ -50,7 +50,8 @@ class PostgresConnection(psycopg.Connection[Any]):  # type: ignore[misc]
                 poller.register(descriptor, _EVENTS[wanted])
                 found = poller.poll(self.answer_s * 1e3)
                 if not found:
-                    _shut_down(descriptor)
+                    # Closing it would wait until the server takes what is left.
+                    shut_down(self)
                     raise SilentServerError(f"no answer for {self.answer_s:g} s")
                 event = found[0][1]
                 # The next read or write raises an error of the socket.
@@ -65,12 +66,3 @@ class PostgresConnection(psycopg.Connection[Any]):  # type: ignore[misc]
 def connection_class(answer_s: float) -> type[PostgresConnection]:
     """Return the class of connections that wait so long."""
     return type("PostgresConnection", (PostgresConnection,), {"answer_s": answer_s})
-
-
-def _shut_down(descriptor: int) -> None:
-    """End a connection at once: closing it would wait until the server takes what is left."""
-    with socket.socket(fileno=os.dup(descriptor)) as ours:
-        try:
-            ours.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            return  # it had ended

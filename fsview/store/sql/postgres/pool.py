@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
+from operator import methodcaller
 from typing import Any, Final
 
 from fsview.store.sql.connections import Connections, ForeignTablesError, WrongTablesError
@@ -199,7 +200,13 @@ class PostgresPool:
         self._away_until_s = -math.inf
         self._schema, self._make, self._check, self._is_checked = schema, make, check, False
         self._connections: Connections[Any] = Connections(
-            self.name, self._connect, _close, _is_alive, reset=self._reset, most=most, wait_s=wait_s
+            self.name,
+            self._connect,
+            methodcaller("close"),
+            _is_alive,
+            reset=self._reset,
+            most=most,
+            wait_s=wait_s,
         )
 
     @contextmanager
@@ -308,13 +315,8 @@ def _is_alive(connection: Any) -> bool:
     return not waiting.poll(0)
 
 
-def _close(connection: Any) -> None:
-    """Close a connection, which rolls back its transaction."""
-    connection.close()
-
-
 def shut_down(connection: Any) -> None:
-    """End a connection that another thread uses, which gets an error."""
+    """End a connection at once, also one that another thread uses, which gets an error."""
     if connection.closed:
         return
     try:

@@ -138,12 +138,7 @@ class SqliteDatabase(Database):
             raise
 
     def _start(self) -> None:
-        """Open the file, or make it; share it with other servers.
-
-        Raises:
-            _SharedDamageError: It is damaged, and can't be set aside, as others have it open.
-            StoreError: It can't be used.
-        """
+        """Open the file, or make it; share it with other servers."""
         place = self._place
         # A file of another program gets no lock beside it.
         is_alone = not (place.path.exists() and not place.is_ours() and not place.is_known())
@@ -190,11 +185,7 @@ class SqliteDatabase(Database):
         self._unusable, self._retry_at = why, self._clock.monotonic() + RETRY_S
 
     def _check_usable(self) -> None:
-        """Open a file that couldn't be used, if that wasn't tried a moment ago.
-
-        Raises:
-            StoreError: It still can't be used.
-        """
+        """Open a file that couldn't be used, if that wasn't tried a moment ago."""
         if self._unusable is None:
             return
         with self._starting:

@@ -283,10 +283,6 @@ class SqlitePool:
         SQLite doesn't wait for locks when it turns on the write-ahead log. And only SQLite may open
         a file that may already be open: a process that closes any descriptor of a file loses all
         its POSIX locks on the file.
-
-        Raises:
-            StoreError: It can't be made.
-            sqlite3.Error: Likewise.
         """
         # For this user only; SQLite gives its other files the same mode.
         path = self.path

@@ -13,18 +13,9 @@ from typing import Any, Final, TypeVar
 
 from fsview.store.base import Handle, RecordRows
 from fsview.store.sql.database import SCHEMA_VERSION
-from fsview.store.sql.session import (
-    NewBlobs,
-    Session,
-)
+from fsview.store.sql.session import NewBlobs, Session
 from fsview.store.sql.sqlite.pool import OwnTables
-from fsview.store.sql.stored_form import (
-    handle_bytes,
-    handle_of,
-    in_order,
-    name_bytes,
-    name_of,
-)
+from fsview.store.sql.stored_form import handle_bytes, handle_of, in_order, name_bytes, name_of
 from timeline.storage.table_id import TableId
 
 V = TypeVar("V")

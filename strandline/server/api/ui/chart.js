@@ -1,6 +1,8 @@
 // Drawings by ECharts: one look for all, in the colours of the style sheet, light or dark.
 
-import * as echarts from "./vendor/echarts-6.1.0.esm.min.js";
+/** A megabyte: the page asks for its data while the library is loaded. */
+const library = import("./vendor/echarts-6.1.0.esm.min.js");
+let echarts = null;
 
 const scheme = matchMedia("(prefers-color-scheme: dark)");
 
@@ -39,13 +41,37 @@ export class Chart {
     this.describe = null;
     this.clicked = clicked;
     this.redraw = () => this.draw(this.describe);
-    this.sizes = new ResizeObserver(() => this.chart?.resize());
+    this.sizes = new ResizeObserver(() => this.#fit());
     scheme.addEventListener("change", this.redraw);
   }
 
   draw(describe) {
     if (!describe) return;
     this.describe = describe;
+    if (echarts === null) this.#wait();
+    else this.#draw(describe);
+  }
+
+  /** Draws once the library is there, if nothing else is to be drawn by then. */
+  async #wait() {
+    const { describe } = this;
+    this.box.setAttribute("aria-busy", "true");
+    try {
+      echarts = await library;
+      if (this.describe === describe) this.#draw(describe);
+    } catch (error) {
+      this.box.textContent = `Nothing can be drawn; the table has the figures. Reload the page to try again. (${error.message})`;
+    }
+    this.box.removeAttribute("aria-busy");
+  }
+
+  /** Follows the size of the box, which an observer reports once at the start, too. */
+  #fit() {
+    const { clientWidth: width, clientHeight: height } = this.box;
+    if (this.chart && (width !== this.chart.getWidth() || height !== this.chart.getHeight())) this.chart.resize();
+  }
+
+  #draw(describe) {
     if (this.chart === null) {
       this.chart = echarts.init(this.box);
       this.sizes.observe(this.box);
@@ -74,7 +100,7 @@ export class Chart {
     scheme.removeEventListener("change", this.redraw);
     this.sizes.disconnect();
     this.chart?.dispose();
-    this.chart = null;
+    this.chart = this.describe = null;
   }
 }
 

@@ -71,7 +71,8 @@ export class Panel {
     const focused = this.beside.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
     const top = this.beside.scrollTop;
     this.beside.replaceChildren(table(this.options.caption || summary, this.options.columns, rows));
-    this.beside.scrollTop = top;
+    // Not at the start: the browser would lay out the table at once, and again with what follows.
+    if (top) this.beside.scrollTop = top;
     if (focused) [...this.beside.querySelectorAll("a")].find((a) => a.getAttribute("href") === focused)?.focus();
     this.more.replaceChildren(...(more ? [h("button", { type: "button", onclick: more }, "Show more")] : []));
   }

@@ -28,14 +28,14 @@ export function tableView(main, parameters, signal) {
   /** Returns what fills a panel; a run ends the one before, whose answer would be of what was shown before. */
   const filled = (panel, load) => {
     let run = new AbortController();
-    return async () => {
+    return async (...given) => {
       run.abort();
       run = new AbortController();
       const either = AbortSignal.any([signal, run.signal]);
       panel.loading();
       panel.element.setAttribute("aria-busy", "true");
       try {
-        await load((route, more) => read(route, { table, ...more }, either));
+        await load((route, more) => read(route, { table, ...more }, either), ...given);
       } catch (error) {
         if (!either.aborted) panel.fail(error, () => parts[panel.key]());
       }
@@ -46,9 +46,10 @@ export function tableView(main, parameters, signal) {
   // The leases are drawn in the timeline, too; they are asked for once.
   let [leases, leasesRead] = [[], null];
   let [isCleanOld, cleanReadAt] = [true, -Infinity];
+  const recent = () => ({ order: "newest", limit: many, once: true });
   const parts = {
-    timeline: filled(panels.timeline, async (ask) => {
-      const [newest] = await Promise.all([ask("timeline", { order: "newest", limit: many, once: true }), leasesRead]);
+    timeline: filled(panels.timeline, async (ask, given = null) => {
+      const newest = given || (await ask("timeline", recent()));
       const { rows } = newest;
       const older = newest.more ? unpacked((await ask("timeline", { summary: true, marks: MARKS })).marks) : [];
       // The archive only grows, by the oldest that are completed: it is read again once these are others.
@@ -57,6 +58,7 @@ export function tableView(main, parameters, signal) {
         archive = unpacked((await ask("timeline", { summary: true, archived: true, marks: MARKS })).marks).filter((mark) => mark.archived);
         oldest = first;
       }
+      await leasesRead;
       const more = newest.more ? () => { many = Math.min(10000, 4 * many); parts.timeline(); } : null;
       const runs = [...archive, ...older.filter((mark) => mark.end < rows.at(-1).requested_time)];
       const archived = archive.reduce((sum, mark) => sum + mark.instants, 0);
@@ -101,10 +103,10 @@ export function tableView(main, parameters, signal) {
       panels.clean.show({ draw: bars(shown.map((row) => label(row.path)), [{ name: "bytes", values: shown.map((row) => row.bytes), colour: (c) => c.warn }], bytes), rows, summary: `${counted(found.total.files, "file")}, ${bytes(found.total.bytes)}. ${why}` });
     }),
   };
-  const all = () => {
+  const all = (newest = null) => {
     leasesRead = parts.leases();
     isCleanOld = true;
-    return Promise.all([leasesRead, parts.timeline(), parts.pending(), parts.partitions(), parts.slices()]).then(cleaned);
+    return Promise.all([leasesRead, parts.timeline(newest), parts.pending(), parts.partitions(), parts.slices()]).then(cleaned);
   };
   /** Reads what a clean would delete, after everything else, and not with each of many commits. */
   const cleaned = async () => {
@@ -118,11 +120,11 @@ export function tableView(main, parameters, signal) {
   const begin = async () => {
     try {
       // Of a table that can't be opened, the reason is shown once.
-      const { state } = await read("timeline", { table, limit: 1, once: true }, signal);
+      const newest = await read("timeline", { table, ...recent() }, signal);
       failed.replaceChildren();
       content.hidden = false;
-      await all();
-      await watch(table, state, signal, all, idle);
+      await all(newest);
+      await watch(table, newest.state, signal, all, idle);
     } catch (error) {
       if (signal.aborted) return;
       content.hidden = true;

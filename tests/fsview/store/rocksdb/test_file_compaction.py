@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fsview.store.rocksdb.database import RocksDatabase, RocksError
-from fsview.store.rocksdb.engine import RocksEngine
+from fsview.store.rocksdb.engine import RocksDatabase, RocksEngine, RocksError
 from fsview.store.rocksdb.store import RocksStore
 from fsview.store.rocksdb.store_directory import StorePlace
 from tests.fsview.store.rocks_child import CACHE_BYTES, TABLE

@@ -8,7 +8,6 @@ from strandline.fleet.changes import (
 from strandline.fleet.mounts import Move, MoveState
 from strandline.fleet.records import (
     read_fleet,
-    read_moved,
 )
 from tests.strandline.fleet.moving.moving_fleet import Lake, Server
 
@@ -51,7 +50,7 @@ class Servers:
         return [move.state.name for move in read_fleet(self.state).fleet.moves]
 
     def ended(self) -> list[tuple[str, str]]:
-        return [(move.state.name, move.why) for move in read_moved(self.state)[0]]
+        return [(move.state.name, move.why) for move in read_fleet(self.state).ended]
 
     def group(self) -> str:
         return read_fleet(self.state).fleet.mounts.group(T)

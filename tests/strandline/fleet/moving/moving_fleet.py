@@ -8,7 +8,7 @@ table from storage once, and then answers from memory.
 Of the views there is only which tables are open: a table is from its first creation on.
 
 Each group has copies = 1, and no other server steps in for a dead owner: markers that are told new
-twice in a failover are another subject (docs/fleet.md, "What happens when").
+twice in a failover are another subject (docs/explanation/fleet-failures.md).
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from hypothesis.stateful import (
 
 from strandline.fleet.changes import plan_move, undo_move
 from strandline.fleet.mounts import MoveState
-from strandline.fleet.records import read_fleet, read_moved
+from strandline.fleet.records import read_fleet
 from strandline.fleet.roster import DEAD_S
 from strandline.fleet.state.base import Op, Put
 from tests.strandline.fleet.memory_state import MemoryState
@@ -217,6 +217,16 @@ class MoveMachine(RuleBasedStateMachine):
         self._mend(at)
         self.create([(at, "X"), (at, "Y")], table, "ended")
 
+    @rule(path=st.sampled_from(PATHS), table=st.sampled_from(MOVING))
+    def linger(self, path: str, table: str) -> None:
+        """Have tables move while their owner creates a marker, which other clients ask for then."""
+        for _ in range(3):
+            self._all_step()
+        self.create([(4, "y")], table, "ended")  # it has the table's markers in memory
+        self.create([(4, "x")], table, "begun")
+        self.reach(path, MoveState.DROPPING, set(), None)
+        self.create([(at, "X") for at in range(len(self.lake.servers))], table, "ended")
+
     def _write_at_once(self) -> None:
         for server in self.lake.servers:
             server.state.before_write = lambda _: None
@@ -344,10 +354,10 @@ class MoveMachine(RuleBasedStateMachine):
             self.lake.clock.advance(3_000)
             self._all_step()
             self.lake.settle()
-        found, (ended, _) = read_fleet(self.operator), read_moved(self.operator)
+        found = read_fleet(self.operator)
         assert found.fleet.moves == ()
-        assert sorted(move.number for move in ended) == sorted(self.ordered)
-        for move in ended:
+        assert sorted(move.number for move in found.ended) == sorted(self.ordered)
+        for move in found.ended:
             has_flipped = MoveState.FLIPPED.name in dict(move.began)
             assert move.state is (MoveState.DONE if has_flipped else MoveState.UNDONE), move
         groups = {server.current.known.group(TABLES[0]) for server in self.lake.servers}

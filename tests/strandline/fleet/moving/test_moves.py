@@ -28,7 +28,6 @@ from strandline.fleet.records import (
     move_key,
     moved_bytes,
     read_fleet,
-    read_moved,
 )
 from strandline.fleet.seats import Fleet, HeldSeat, Member
 from strandline.fleet.state.base import Put
@@ -68,7 +67,7 @@ def test_a_move_goes_through_its_states_and_the_servers_follow(servers: Servers)
     assert c.current.known.unaware(T, c.url, "hot", None) == ()
     servers.run(ROUNDS)
     assert (servers.moves(), servers.ended()) == ([], [("DONE", "")])
-    ((ended,), _) = read_moved(servers.state)
+    (ended,) = read_fleet(servers.state).ended
     assert [name for name, _ in ended.began] == ALL
     servers.run(2)
     assert all(each.acks == () for each in read_fleet(servers.state).fleet.members)
@@ -280,7 +279,7 @@ def test_a_record_that_can_not_be_read_is_ignored_and_can_be_forgotten(
     assert "is of no move; allowed: moves/NUMBER" in read_fleet(servers.state).unreadable["moves/x"]
     servers.state.write(Put(MOVED, b"[]"))
     with caplog.at_level(logging.WARNING):
-        assert read_moved(servers.state)[0] == ()
+        assert read_fleet(servers.state).ended == ()
     assert "the moves that ended are forgotten: the record 'moved' is list" in caplog.text
     servers.order()
     servers.run(ROUNDS)
@@ -294,7 +293,7 @@ def test_the_last_moves_are_kept(servers: Servers) -> None:
     servers.state.write(Put(MOVED, moved_bytes(many)))
     move = servers.order()
     servers.run(ROUNDS)
-    kept = read_moved(servers.state)[0]
+    kept = read_fleet(servers.state).ended
     assert [each.number for each in kept] == [*numbers[1:], move.number]
     long = [Move(n, Mount.of(f"/lake/{n:04}" + "x" * 4000, "hot"), "default") for n in range(100)]
     assert 10 < moved_bytes(long).count(b'"number"') < 40, "a write has room for them"
@@ -312,8 +311,8 @@ def test_a_move_is_awaited_until_it_ends(servers: Servers) -> None:
     servers.a.step()
     assert await_move(servers.state, move, tell).state is MoveState.DONE
     assert seen[-1] == "DONE"
-    found = read_moved(servers.state)
-    servers.state.write(Put(MOVED, moved_bytes([]), found[1]))
+    version = read_fleet(servers.state).version(MOVED)
+    servers.state.write(Put(MOVED, moved_bytes([]), version))
     with pytest.raises(FleetError, match="nothing is known of move"):
         await_move(servers.state, move, tell)
 

@@ -20,6 +20,7 @@ from strandline.fleet.state.base import Put, Versioned
 from strandline.fleet.state.sqlite import SqliteState
 from tests.conformance.state_lease_suite import ClockLeaseSuite, LeaseSuite
 from tests.conformance.state_machine import StateMachine
+from tests.conformance.state_subject import children
 from tests.conformance.state_suite import StateSuite
 from tests.conformance.state_watch_suite import WatchSuite
 from tests.kit.concurrency.manual_clock import ManualClock
@@ -81,7 +82,7 @@ def test_a_restart_of_the_machine_ends_all_leases(subject: Subject) -> None:
     killed = subject.open(before)
     killed.hold("members/a", b"1", 10.0)
     with closing(subject.open(ManualClock(0))) as state:
-        assert state.children("members") == ()
+        assert children(state, "members") == ()
         lease = state.hold("members/a", b"2", 10.0)
         assert lease.renew()
     killed.close()

@@ -9,6 +9,7 @@ import pytest
 
 from strandline.fleet.state.sqlite import SqliteState
 from strandline.fleet.state.url import StateUrl, open_state
+from tests.conformance.state_subject import children
 from timeline.errors import ConfigError
 
 
@@ -123,7 +124,7 @@ def test_a_file_is_opened_and_keeps_its_fleets_name(tmp_path: Path) -> None:
     for named in (url, f"{url}?fleet=lake", f"{url}?fleet=lake", url):
         with closing(open_state(named)) as state:
             assert isinstance(state, SqliteState)
-            assert state.children("seats") == ()
+            assert children(state, "seats") == ()
     with pytest.raises(
         ConfigError, match=r"fleet\.db has the fleet 'lake', but .* 'pond'; allowed"
     ):

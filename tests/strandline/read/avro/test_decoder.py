@@ -11,14 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strandline.read.avro.decoder import decoder_of
-from strandline.read.avro.records import EncodedRecords
-from strandline.read.logs.block_rows import avro_rows
 from strandline.records.schema.avro_schema import arrow_to_avro
 from tests.kit.formats.all_types import ALL_TYPES, FULL_ROW
 from tests.kit.formats.avro_container import record_schema
 from tests.kit.formats.log_files import avro_block
 from tests.kit.short_runs import examples
 from tests.strandline.read.avro.avro_types import LONGS, tables
+from tests.strandline.read.encoded import avro_rows, joined_records
 from tests.strandline.read.logs.log_table import AVRO, based, block_of, read, row, values
 from tests.strandline.read.logs.test_block_rows import stored
 from timeline.encoding import avro
@@ -31,7 +30,7 @@ EMPTY = avro.write_record(WIDE, stored({"id": "empty"}))
 
 
 def rows_of(schema: str, records: list[bytes], columns: set[str] | None = None) -> pa.Table:
-    return avro_rows(schema, EncodedRecords.of(records), columns)
+    return avro_rows(schema, joined_records(records), columns)
 
 
 def one_by_one(schema: str, records: list[bytes]) -> pa.Table:
@@ -41,7 +40,7 @@ def one_by_one(schema: str, records: list[bytes]) -> pa.Table:
 
 def by_columns(schema: str, records: list[bytes]) -> pa.Table:
     decoder = decoder_of(schema)
-    return decoder.rows(EncodedRecords.of(records), decoder.schema.names)
+    return decoder.rows(joined_records(records), decoder.schema.names)
 
 
 @settings(max_examples=examples(300))
@@ -51,7 +50,7 @@ def test_any_schema_decodes_as_one_by_one(table, data):
     text = json.dumps(schema)
     records = [avro.write_record(text, each) for each in rows]
     columns = data.draw(st.sets(st.sampled_from([each["name"] for each in schema["fields"]])))
-    found = decoder_of(text).rows(EncodedRecords.of(records), columns, free_steps=10_000)
+    found = decoder_of(text).rows(joined_records(records), columns, free_steps=10_000)
     found.validate(full=True)
     assert found.num_rows == (len(rows) if columns else 0)
     for name in columns:
@@ -68,7 +67,7 @@ def test_numbers_of_every_length(numbers):
     rows = [{"before": n, "n": n if at % 3 else None, "after": ~n} for at, n in enumerate(longs)]
     records = [avro.write_record(schema, each) for each in rows]
     assert by_columns(schema, records).to_pylist() == rows
-    assert decoder_of(schema).rows(EncodedRecords.of(records), {"after"}).to_pylist() == [
+    assert decoder_of(schema).rows(joined_records(records), {"after"}).to_pylist() == [
         {"after": each["after"]} for each in rows
     ]
 
@@ -116,7 +115,7 @@ def test_records_that_double_with_each_level_have_a_reader():
         kind = record_schema(f"R{level}", a=kind, b=f"R{level - 1}")
     with pytest.raises(ValueError, match="beyond"):
         decoder_of(json.dumps(record_schema("R", a=kind, n="int"))).rows(
-            EncodedRecords.of([b"\x02"] * 64), {"n"}
+            joined_records([b"\x02"] * 64), {"n"}
         )
 
 
@@ -143,7 +142,7 @@ def test_lists_in_several_blocks(sized):
     found = by_columns(schema, records)
     assert found.equals(one_by_one(schema, records))
     assert found["a"].to_pylist() == [[1, 2, 3, 4, 5, 6], [], [1, 2, 3, 4, 5, 6], []]
-    assert decoder_of(schema).rows(EncodedRecords.of(records), {"b"}).equals(found.select(["b"]))
+    assert decoder_of(schema).rows(joined_records(records), {"b"}).equals(found.select(["b"]))
 
 
 def test_a_long_list_in_one_record_is_read_by_itself():

@@ -12,10 +12,9 @@ import pytest
 
 from strandline import Table
 from strandline.read.avro.decoder import decoder_of
-from strandline.read.avro.records import EncodedRecords
-from strandline.read.logs.block_rows import avro_rows
 from strandline.records.schema.avro_schema import avro_to_arrow, readable_columns
 from tests.kit.formats.log_files import avro_block
+from tests.strandline.read.encoded import avro_rows, joined_records
 from tests.strandline.read.logs.log_table import AVRO, SCHEMA, LogTable, row
 from timeline.encoding import avro
 from timeline.errors import InputError, UnsupportedTableError
@@ -69,7 +68,7 @@ def test_values_of_every_kind_are_read(subtests):
                 {"a": at, "x": stored, "y": stored if at % 3 else None, "z": [stored] * 2, "b": "b"}
                 for at in range(count)
             ]
-            encoded = EncodedRecords.of([avro.write_record(schema, each) for each in rows])
+            encoded = joined_records([avro.write_record(schema, each) for each in rows])
             found = avro_rows(schema, encoded)
             expected = pa.array([value] * count, arrow)
             assert found.column("x").combine_chunks() == expected
@@ -85,7 +84,7 @@ def test_values_of_every_kind_are_read(subtests):
 def test_an_enum_without_such_a_symbol(number):
     schema = json.dumps({"type": "record", "name": "r", "fields": [{"name": "x", "type": COLOUR}]})
     stored = schema.replace(json.dumps(COLOUR), '"long"')
-    encoded = EncodedRecords.of([avro.write_record(stored, {"x": number})] * 100)
+    encoded = joined_records([avro.write_record(stored, {"x": number})] * 100)
     with pytest.raises(ValueError, match="an enum of 2 symbols has"):
         decoder_of(schema).rows(encoded, {"x"})
 

@@ -123,6 +123,15 @@ def test_the_columns_of_a_filter():
     assert RowFilter.of(pc.scalar(True), schema).columns == ()
 
 
+def test_the_columns_of_a_filter_are_found_whatever_their_names_are() -> None:
+    odd = ["a", "a) in b", "b", "FieldRef.Name(b) in"]
+    schema = pa.schema([(name, pa.int64()) for name in odd])
+    for name in odd:
+        assert RowFilter.of(pc.field(name) > 1, schema).columns == (name,)
+    both = (pc.field(odd[1]) > 1) & (pc.field("b") > 1)
+    assert RowFilter.of(both, schema).columns == ("a) in b", "b")
+
+
 REFUSED = [
     (7, "filter is 7; allowed: a list of triples.*SQL text"),
     (b"id = 1", "filter is b'id = 1'; allowed"),

@@ -10,18 +10,18 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from strandline.read.avro.records import EncodedRecords
-from strandline.read.logs.block_rows import avro_rows, data_pieces, ordering_column
+from strandline.read.logs.block_rows import data_pieces, ordering_column
 from strandline.records.schema.avro_schema import arrow_to_avro
 from tests.kit.formats.all_types import ALL_TYPES, FULL_ROW
 from tests.kit.formats.log_files import avro_block, delete_content, parquet_block
+from tests.strandline.read.encoded import avro_rows, joined_records
 from timeline.encoding import avro
 from timeline.encoding.delete_block import deleted_records
 from timeline.encoding.log_block import LogBlock, scan_blocks
 from timeline.errors import CorruptMetadataError, UnsupportedTableError
 
 AVRO = arrow_to_avro(ALL_TYPES, "t")
-NONE = EncodedRecords.of([])
+NONE = joined_records([])
 
 
 def rows_of(block, columns):
@@ -54,12 +54,12 @@ def stored(row):
 def test_every_type_comes_back():
     full, empty = FULL_ROW, {"id": "empty"}
     encoded = [avro.write_record(AVRO, stored(row)) for row in (full, empty)]
-    found = avro_rows(AVRO, EncodedRecords.of(encoded))
-    some = avro_rows(AVRO, EncodedRecords.of(encoded), {"big", "day", "nothing"})
+    found = avro_rows(AVRO, joined_records(encoded))
+    some = avro_rows(AVRO, joined_records(encoded), {"big", "day", "nothing"})
     assert found.schema == ALL_TYPES
     assert found.equals(pa.Table.from_pylist([full, empty], schema=ALL_TYPES))
     assert some.equals(found.select(["day", "big"]))
-    assert avro_rows(AVRO, EncodedRecords.of([])).equals(ALL_TYPES.empty_table())
+    assert avro_rows(AVRO, joined_records([])).equals(ALL_TYPES.empty_table())
 
 
 def test_decimals_and_times_inside_nested_columns():
@@ -78,7 +78,7 @@ def test_decimals_and_times_inside_nested_columns():
                             for each in row["list"]]}  # fmt: skip
     text = arrow_to_avro(schema, "t")
     data = avro.write_record(text, {f.name: physical(given[f.name], f.type) for f in schema})
-    assert avro_rows(text, EncodedRecords.of([data])).equals(
+    assert avro_rows(text, joined_records([data])).equals(
         pa.Table.from_pylist([row], schema=schema)
     )
 
@@ -89,7 +89,7 @@ def test_damaged_records_are_a_value_error(subtests):
             data = bytearray(avro.write_record(AVRO, stored(FULL_ROW)))
             del data[at % len(data)]
             try:
-                found = avro_rows(AVRO, EncodedRecords.of([bytes(data)]))
+                found = avro_rows(AVRO, joined_records([bytes(data)]))
             except ValueError:
                 continue
             assert found.num_rows == 1  # what was cut out was part of a text or a number

@@ -19,10 +19,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from fsview.metrics import EXPORTED_TABLES
 from strandline.server.api.readiness import STOPPING
 from strandline.server.http.authorization import METRICS_PATH
-from strandline.server.http.hanging import HANGS_S
-from strandline.server.http.listener import bind
 from strandline.server.http.server import ServiceServer
-from strandline.server.http.server_options import ServerOptions
+from strandline.server.http.server_options import HANGS_S, ServerOptions, bind
 from strandline.server.process.composition_root import Parts
 from strandline.server.process.options import PartsOptions
 from tests.fsview.shared_work import wait_until

@@ -85,6 +85,13 @@ def revalidated(client: HttpClient, path: str, etag: str) -> Answered:
     return client.request("GET", path, headers={"If-None-Match": etag})
 
 
+def test_the_page_asks_for_all_its_modules_at_once() -> None:
+    """A browser would otherwise find each only in the one that imports it."""
+    html = (UI / "index.html").read_text("utf-8")
+    asked = re.findall(r'(?:"modulepreload" href|src)="(\S+\.js)"', html)
+    assert sorted(asked) == sorted(each.relative_to(UI).as_posix() for each in UI.rglob("*.js"))
+
+
 def test_a_file_that_the_browser_has_is_not_sent_again(client: HttpClient) -> None:
     etags = {path: client.request("GET", path).headers["etag"] for path in TYPES}
     assert len(set(etags.values())) == len(TYPES)

@@ -12,8 +12,7 @@ from functools import cache
 import pytest
 
 from fsview.table_view import TableView
-from fsview.wire.route import Route
-from fsview.wire.routes import ROUTES
+from fsview.wire.routes import ROUTES, Route
 from strandline.server.http.server import ServiceServer
 from tests.kit.servers.live_service import Answered, HttpClient, serving
 from tests.kit.storage.troubled_storage import (

@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 
 from fsview.wire.param import WATCH_PATH
+from strandline.cli.top import as_lines, watched
+from strandline.client import RestClient
 from strandline.server.http.limits import Limits
 from strandline.server.http.server import ServiceServer
 from tests.fsview.shared_work import wait_until
@@ -25,6 +27,7 @@ from tests.kit.tables.small_table import SmallTable
 from tests.strandline.server.api.promtool import alerts
 from tests.strandline.server.api.test_metrics import LATEST, Stuck, scrape, value
 from tests.strandline.server.rest.conftest import checked
+from timeline.clock import SystemClock
 from timeline.storage.local import LocalStorage
 
 pytestmark = pytest.mark.property
@@ -161,12 +164,17 @@ def test_a_table_whose_storage_hangs(tmp_path: Path, caplog: pytest.LogCaptureFi
         wait_until(lambda: any("a request has held a thread" in m for m in caplog.messages))
         found = scrape(scraper)
         (row,) = shown(client)["hanging"]
+        frames = watched(RestClient(server.url, TOKEN).get, SystemClock(), lambda _: None, 1.0)
+        in_a_terminal = [*as_lines(server.url, next(frames)[0])]
         stuck.go.set()
         assert waiting.result() == 200
         wait_until(lambda: shown(client)["hanging"] == [])
-    (line,) = [m for m in caplog.messages if "a request has held a thread" in m]
-    held = rf"{re.escape(lake.name)}: a request has held a thread for \d+ s; calls to its storage: "
-    assert re.fullmatch(rf"{held}list for timeline, \d+ s; waited for by {PEER}", line)
+    for lines in (caplog.messages, in_a_terminal):
+        (line,) = [each for each in lines if "a request has held a thread" in each]
+        held = rf"{re.escape(lake.name)}: a request has held a thread for \d+ s; calls to its"
+        assert re.fullmatch(
+            rf"{held} storage: list for timeline, \d+ s; waited for by {PEER}", line
+        )
     assert (row["table"], row["clients"]) == (lake.name, [PEER])
     assert [(each["kind"], each["cause"]) for each in row["calls"]] == [("list", "timeline")]
     longest = {"table": "other", "kind": "list", "cause": "timeline"}

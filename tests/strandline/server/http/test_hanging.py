@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from strandline.server.http.hanging import PERIOD_S, HangingRequests
+from strandline.server.http.connection_registry import PERIOD_S, HangingRequests
 from strandline.server.table_threads import NO_TABLE, TableThreads
 from tests.kit.concurrency.manual_clock import ManualClock
 from tests.kit.concurrency.patience import PATIENCE_S

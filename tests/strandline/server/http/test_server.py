@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from strandline.server.http.listener import bind
 from strandline.server.http.server import ServiceServer
-from strandline.server.http.server_options import ServerOptions
+from strandline.server.http.server_options import ServerOptions, bind
 from tests.kit.concurrency.patience import PATIENCE_S
 from tests.kit.formats.marker_name import marker_name
 from tests.kit.servers.live_service import GoldenTables, HttpClient, parts_of, serving

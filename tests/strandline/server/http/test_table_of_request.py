@@ -10,7 +10,6 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from fsview.load.listing import PATH_CHARACTERS
 from fsview.wire.marker_form import MARKER_DIRECTORY, MARKERS
 from strandline.server.api import instant_states
 from strandline.server.http.request import (
@@ -21,6 +20,7 @@ from strandline.server.http.request import (
 from strandline.server.marker import file as marker_file
 from strandline.server.table_threads import NO_TABLE
 from timeline.storage.table_id import is_relative
+from timeline.table.partition_metadata import PATH_CHARACTERS
 
 VIEW = "/v1/hoodie/view/slices/partition/latest/"
 

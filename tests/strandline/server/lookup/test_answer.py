@@ -9,8 +9,7 @@ from typing import Any
 
 from fsview.local_view import LocalView, open_view
 from fsview.model.file_system_view import FileSystemView
-from fsview.wire.route import Route
-from fsview.wire.routes import BY_NAME, ROUTES
+from fsview.wire.routes import BY_NAME, ROUTES, Route
 from strandline.server.http.reply import Accepted
 from strandline.server.lookup.answer import Question, is_of_group
 from tests.kit.servers.live_service import GoldenTables, parts_of

@@ -13,8 +13,7 @@ import pytest
 from fsview.store.budget import Budget
 from fsview.table_view import TableView
 from fsview.wire.json_form import PathForms
-from fsview.wire.route import Route
-from fsview.wire.routes import BY_NAME
+from fsview.wire.routes import BY_NAME, Route
 from strandline.server.api.remote_partitioner import MOST_BYTES, BucketRange, RemotePartitioner
 from strandline.server.http.reply import Accepted
 from strandline.server.lookup.answer import TARGET_BYTES, AnswerCache, Question

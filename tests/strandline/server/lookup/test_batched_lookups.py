@@ -12,7 +12,7 @@ import pytest
 
 from executor_proxy import connect
 from fsview.model.file_system_view import LookupQuery
-from fsview.state.partitions import MOST_MISSING
+from fsview.state.missing_partitions import MOST_MISSING
 from fsview.wire.lookup_form import LOOKUP_PATH, MOST_LOOKUPS, write_queries
 from strandline.server.http.limits import BODIES_BYTES, Limits
 from strandline.server.http.server import ServiceServer

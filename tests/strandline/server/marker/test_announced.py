@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strandline.server.marker.announced import announced, markers_of_line
+from strandline.server.marker.file import announced, markers_of_line
 from timeline.storage.local import LocalStorage
 
 T = "20250101000000000"

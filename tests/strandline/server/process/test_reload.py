@@ -12,6 +12,7 @@ import subprocess
 import sys
 import urllib.error
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +20,7 @@ import pytest
 
 from executor_proxy.http import HttpSession
 from executor_proxy.seat_ring import Layout
-from strandline.cli.serve import HangUp, Reload
+from strandline.cli.serve import HangUp, Reload, certificate_of
 from strandline.server.http.limits import LEAST_CONNECTIONS, RESERVED_FILES
 from strandline.server.http.server import ServiceServer
 from strandline.server.http.server_options import ServerOptions
@@ -29,11 +30,12 @@ from strandline.server.process.fleet_part import FleetOptions, FleetPart
 from strandline.server.process.options import PartsOptions
 from strandline.settings.sources import ServeSettings
 from tests.kit.concurrency.patience import PATIENCE_S, pause
+from tests.kit.papers import Papers
 from tests.kit.servers.free_port import free_port
 from tests.kit.servers.live_service import HttpClient, running
 from tests.kit.servers.serve_process import environment
 from tests.kit.tables import golden
-from tests.strandline.server.process.test_command import LAST_INSTANT, Serving
+from tests.strandline.server.process.test_command import LAST_INSTANT, Serving, on_hang_up
 
 STATUS = "/v1/strandline/status"
 RELOADED: Final = re.compile(r"\d{4}-\S+ \S+ INFO strandline\.cli\.serve: SIGHUP: (.*)\n?")
@@ -67,6 +69,64 @@ def test_a_signal_before_the_service_answers_reloads_as_soon_as_it_does() -> Non
     assert reloads == ["one"]
     hang_up.heard(signal.SIGHUP, None)
     assert reloads == ["one", "one"]
+
+
+def test_the_signal_is_heeded_within_the_block_but_not_under_nohup() -> None:
+    for handler, expected in ((signal.SIG_DFL, ["one"]), (signal.SIG_IGN, [])):
+        reloads: list[str] = []
+        with on_hang_up(handler):
+            with HangUp() as hang_up:
+                signal.raise_signal(signal.SIGHUP)
+                hang_up.leads_to(partial(reloads.append, "one"))
+            assert (signal.getsignal(signal.SIGHUP), reloads) == (handler, expected)
+
+
+@pytest.mark.property
+def test_a_signal_before_the_settings_are_read_ends_nothing(tmp_path: Path) -> None:
+    place, pipe = Place(tmp_path), tmp_path / "pipe"
+    os.mkfifo(pipe)
+    command = [sys.executable, "-m", "strandline", "serve", "--config", str(pipe), "--port", "0"]
+    with (
+        on_hang_up(signal.SIG_DFL),
+        subprocess.Popen(command, env=environment(), stderr=subprocess.PIPE, text=True) as process,
+    ):
+        assert process.stderr is not None
+        with pipe.open("w") as settings:  # once the process has opened it to read
+            process.send_signal(signal.SIGHUP)
+            settings.write(place.config.read_text())
+        assert "serving " in next(process.stderr)
+        pipe.write_text(place.config.read_text())
+        found = RELOADED.fullmatch(next(process.stderr))
+        assert found is not None
+        assert found[1] == "nothing has changed"
+        process.terminate()
+        assert process.wait(PATIENCE_S) == 0
+
+
+@pytest.mark.property
+def test_a_certificate_that_is_replaced_while_the_service_starts_is_used(tmp_path: Path) -> None:
+    for name in ("old", "new"):
+        (tmp_path / name).mkdir()
+    old, new = Papers(tmp_path / "old"), Papers(tmp_path / "new")
+    files = {"tls_certificate": old.certificate, "tls_key": old.key}
+    level = logging.getLevelName(logging.getLogger().level)
+    given = {"root": (str(tmp_path),), "no_token": "true", "log_level": level, **files}
+    settings = ServeSettings.read(given, {})
+    before = certificate_of(settings)
+    server = ServiceServer(Parts(PartsOptions((str(tmp_path),), None)), ServerOptions(**files))
+    for name in ("certificate", "key"):
+        Path(getattr(old, name)).write_bytes(Path(getattr(new, name)).read_bytes())
+    reading, writing = os.pipe()
+    log = LogWriter(writing, TextFormatter())
+    with running(server), os.fdopen(reading) as read:
+        reload = Reload(given, settings, server.parts, server, log, None, before)
+        for _ in range(2):
+            reload.run()
+        log.flush()
+        os.close(writing)
+        said = [RELOADED.sub(r"\1", line) for line in read]
+        assert said == [f"the certificate has changed ({old.certificate})", "nothing has changed"]
+        assert HttpSession(server.url, ca_file=new.ca).get("/", {}) == b"Hello Hudi"
 
 
 def test_without_a_signal_nothing_is_reloaded() -> None:
@@ -178,7 +238,7 @@ def test_in_a_fleet_neither_roots_nor_the_token_alone_change(tmp_path: Path) -> 
         options = FleetOptions(f"sqlite://{tmp_path}/fleet.db", server.url, Layout())
         fleet = FleetPart(options, ["first"], [f"{tmp_path}/one"])
         stack.callback(fleet.close)
-        reload = Reload(given, settings, parts, server, log, fleet)
+        reload = Reload(given, settings, parts, server, log, fleet, ())
         reload.run()
         place.token.write_text("second\n")
         place.write(["one", "two"], **level)

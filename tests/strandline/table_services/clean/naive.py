@@ -1,6 +1,6 @@
 """Which files a clean leaves: the policies' rules, applied naively to a ``ModelTable``'s truth.
 
-Nothing of the cleaner is used. The rules are those of docs/writing.md.
+Nothing of the cleaner is used. The rules are those of docs/explanation/cleaning.md.
 """
 
 from __future__ import annotations

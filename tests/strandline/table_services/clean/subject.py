@@ -7,13 +7,17 @@ from contextlib import suppress
 
 from fsview.local_view import LocalView
 from fsview.table_view import TableView
-from strandline.table_services.clean.policy import CleanSettings
+from strandline.table_services.clean.parts import PlannedPart
+from strandline.table_services.clean.plan import PlannedClean
+from strandline.table_services.clean.planner import CleanPlanner
+from strandline.table_services.clean.policy import NO_LIMIT, CleanSettings
 from strandline.table_services.clean.run import Cleaner
 from tests.kit.storage.faulty_storage import Crash, Fault, FaultyStorage
 from tests.kit.tables.small_table import SmallTable
 from timeline.errors import StrandlineError
 from timeline.instant import CLEAN, Instant, State
 from timeline.meta_client import TableMetaClient
+from timeline.timeline import Timeline
 
 A, B = ("p=1", "a-0"), ("p=2", "b-0")
 """Two file groups, each by its partition and id."""
@@ -40,6 +44,19 @@ class Subject:
     def calls(self) -> dict[str, int]:
         counted = self.table.storage.calls.snapshot()
         return {kind: n for (kind, cause), n in counted.items() if cause == "clean"}
+
+
+def planned_parts(
+    planner: CleanPlanner, timeline: Timeline, limit: int | None = None
+) -> list[PlannedPart]:
+    """Return the parts of what a clean would delete now, each of the settings' number of files."""
+    bounds, limit = planner.bounds(timeline, due=True), limit or planner.settings.part_files
+    return [] if bounds is None else list(planner._parts(timeline, bounds, limit))
+
+
+def whole_plan(planner: CleanPlanner, timeline: Timeline) -> PlannedClean | None:
+    """Return what a clean would delete now, in one part."""
+    return next((part.planned for part in planned_parts(planner, timeline, NO_LIMIT)), None)
 
 
 def cleans(table: SmallTable, state: State = State.COMPLETED) -> list[Instant]:

@@ -19,6 +19,7 @@ from strandline.table_services.clean.run import Cleaner
 from tests.kit.concurrency.manual_clock import ManualClock
 from tests.kit.storage.memory_storage import MemoryStorage
 from tests.kit.tables import golden
+from tests.strandline.table_services.clean.subject import whole_plan
 from timeline.clock import TimeGenerator
 from timeline.instant import CLEAN, Instant
 from timeline.meta_client import TableMetaClient
@@ -164,7 +165,7 @@ def test_what_is_planned_done_and_recorded_is_hudis(scenario):
     for clean in cleans(scenario):
         storage = before(clean)
         subject, meta = cleaner(storage, golden.info(scenario)["table_type"])
-        planned = subject.planner.plan(meta.active_timeline())
+        planned = whole_plan(subject.planner, meta.active_timeline())
         assert planned is not None
         assert_planned_alike(planned.plan, clean)
         result = subject.run()

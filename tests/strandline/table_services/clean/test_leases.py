@@ -25,7 +25,7 @@ from strandline.table_services.clean.run import Cleaner
 from tests.kit.concurrency.every_order import every_order
 from tests.kit.storage.faulty_storage import Crash, Effect, Fault, FaultyStorage, distinct_calls
 from tests.kit.tables.small_table import SmallTable
-from tests.strandline.table_services.clean.subject import A, B, Subject, cleans
+from tests.strandline.table_services.clean.subject import A, B, Subject, cleans, whole_plan
 from timeline.errors import InputError, LeaseError, StrandlineError
 from timeline.instant import CLEAN, State
 from timeline.meta_client import TableMetaClient
@@ -218,7 +218,7 @@ def test_leases_are_listed_once_for_a_plan_and_once_when_it_was_requested():
         lambda kind, path: lists.append(path) if kind == "list" and path == LEASE_FOLDER else None
     )
     subject.view.sync()
-    subject.cleaner.planner.plan(subject.table.meta.active_timeline())
+    whole_plan(subject.cleaner.planner, subject.table.meta.active_timeline())
     assert len(lists) == 1
     assert subject.clean() is not None
     assert len(lists) == 3
@@ -235,7 +235,7 @@ def test_a_dry_run_deletes_no_expired_lease():
     before = dict(subject.table.storage.files)
     timeline = subject.table.meta.active_timeline()
     subject.view.sync()
-    assert subject.cleaner.planner.plan(timeline) is not None
+    assert whole_plan(subject.cleaner.planner, timeline) is not None
     subject.cleaner.planner.fates(timeline, "p=1")
     assert subject.table.storage.files == before
 
@@ -521,7 +521,7 @@ def test_a_pending_clean_that_would_break_a_lease(policy, state):
     for _ in range(3):
         write(subject)
     subject.view.sync()
-    planned = subject.cleaner.planner.plan(table.meta.active_timeline())
+    planned = whole_plan(subject.cleaner.planner, table.meta.active_timeline())
     time = table.tick()
     instant = table.meta.create_requested(CLEAN, time, planned.plan)
     if state is State.INFLIGHT:

@@ -199,7 +199,7 @@ class CleaningMachine(ActingMachine):
         had_pending = any(i.action == CLEAN for i in timeline.pending())
         since = self.earliest_now()
         self.view.sync()
-        shown = preview(self.cleaner.planner, timeline, self.policy.name)
+        shown = preview(self.cleaner.planner, timeline)
         shown_paths = {f"{row['partition']}/{row['file']}" for row in shown.files.to_pylist()}
         before = self.clean_times()
         there = self.files_there()
@@ -494,12 +494,12 @@ class CleaningMachine(ActingMachine):
         for path, file in table.truth.files.items():
             if file.partition != partition:
                 continue
-            said = why(self.cleaner.planner, table.meta, timeline, path)
+            said = why(self.cleaner.planner, timeline, path)
             assert said.is_there
             if not self.is_skewed and not self.policy.step:
                 assert said.goes == (not everything and path not in keep), said
         for path in [p for p in self.removed if p.rpartition("/")[0] == partition][-3:]:
-            said = why(self.cleaner.planner, table.meta, timeline, path)
+            said = why(self.cleaner.planner, timeline, path)
             assert not said.is_there
             assert "the clean " in said.reason
 

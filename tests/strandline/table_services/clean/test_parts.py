@@ -27,7 +27,13 @@ from tests.kit.short_runs import examples
 from tests.kit.storage.faulty_storage import Effect, Fault, distinct_calls
 from tests.kit.storage.memory_storage import MemoryStorage
 from tests.kit.tables.small_table import SmallTable
-from tests.strandline.table_services.clean.subject import Subject, cleans, faulty_clean
+from tests.strandline.table_services.clean.subject import (
+    Subject,
+    cleans,
+    faulty_clean,
+    planned_parts,
+    whole_plan,
+)
 from timeline.errors import (
     CorruptMetadataError,
     LockError,
@@ -55,7 +61,7 @@ def requested(subject: Subject, parts: int) -> list[Instant]:
     """Put the first parts on the timeline, as a cleaner that crashes then."""
     timeline = subject.table.meta.active_timeline()
     made: list[Instant] = []
-    for part in subject.cleaner.planner.parts(timeline):
+    for part in planned_parts(subject.cleaner.planner, timeline):
         if len(made) == parts:
             break
         subject.table.clock.advance(1000)
@@ -506,8 +512,8 @@ def test_the_parts_union_is_the_whole_plan(writes, limit, policy):
         subject.table.write(*sorted(set(write)))
     subject.restart()
     timeline = subject.table.meta.active_timeline()
-    whole = subject.cleaner.planner.plan(timeline)
-    parts = [*subject.cleaner.planner.parts(timeline)]
+    whole = whole_plan(subject.cleaner.planner, timeline)
+    parts = [*planned_parts(subject.cleaner.planner, timeline)]
     if whole is None:
         assert parts == []
         return

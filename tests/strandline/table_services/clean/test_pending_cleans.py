@@ -18,7 +18,7 @@ from strandline.table_services.clean.run import Cleaner
 from tests.kit.tables.model import undoing, writes
 from tests.kit.tables.model.table import ModelTable
 from tests.kit.tables.small_table import SmallTable
-from tests.strandline.table_services.clean.subject import A, B, Subject, cleans
+from tests.strandline.table_services.clean.subject import A, B, Subject, cleans, whole_plan
 from timeline.errors import (
     ConcurrentWriteError,
     CorruptMetadataError,
@@ -35,7 +35,7 @@ def test_a_pending_clean_is_finished_before_a_new_one_is_planned(version, reache
     subject = Subject(SmallTable(version=version))
     table = subject.table
     times = [table.write(A, B) for _ in range(4)]
-    plan = subject.cleaner.planner.plan(table.meta.active_timeline())
+    plan = whole_plan(subject.cleaner.planner, table.meta.active_timeline())
     time = table.tick()
     instant = table.meta.create_requested(CLEAN, time, plan.plan)
     if reached is State.INFLIGHT:
@@ -57,7 +57,7 @@ def test_finishing_and_a_new_clean_in_one_run():
     table = subject.table
     for _ in range(4):
         table.write(A)
-    plan = subject.cleaner.planner.plan(table.meta.active_timeline())
+    plan = whole_plan(subject.cleaner.planner, table.meta.active_timeline())
     time = table.tick()
     table.meta.create_requested(CLEAN, time, plan.plan)
     table.write(A)
@@ -300,7 +300,7 @@ def test_an_unfinished_rollback_is_named_and_the_clean_goes_on_when_it_is_finish
         with pytest.raises(ViewBehindError, match=r"'a' can't be cleaned while .*rollback"):
             cleaner.run()
         with pytest.raises(ViewBehindError, match="rollback") as raised:
-            preview(cleaner.planner, table.meta.active_timeline(), settings.policy)
+            preview(cleaner.planner, table.meta.active_timeline())
         assert "the next write" in str(raised.value)
     assert set(table.storage.files) == before
     undoing.finish_rollback(table)
@@ -315,7 +315,7 @@ def test_a_new_driver_that_finishes_a_clean_lists_the_timeline_for_all_partition
     groups = [(f"p={number}", f"g{number}-0") for number in range(12)]
     for _ in range(4):
         table.write(*groups)
-    plan = subject.cleaner.planner.plan(table.meta.active_timeline())
+    plan = whole_plan(subject.cleaner.planner, table.meta.active_timeline())
     table.meta.create_requested(CLEAN, table.tick(), plan.plan)
     table.savepoint(table.model.writes[-1])  # so that each partition is looked at again
     lists = []

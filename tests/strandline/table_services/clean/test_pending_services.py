@@ -103,7 +103,7 @@ def test_what_a_pending_service_reads_stays_in_replaced_groups_until_it_ends(
             assert cleaned.earliest_commit_to_retain <= subject.replacing
         for path in subject.read:
             timeline = table.meta.active_timeline()
-            assert not why(subject.cleaner.planner, table.meta, timeline, path).goes
+            assert not why(subject.cleaner.planner, timeline, path).goes
         subject.grow_old()
     if service == "CLUSTER":
         services.start(table, subject.service)

@@ -29,13 +29,13 @@ def path(group: tuple[str, str], time: str) -> str:
 
 def seen(subject: Subject, policy: str = KEEP_LATEST_COMMITS):
     subject.view.sync()
-    return preview(subject.cleaner.planner, subject.table.meta.active_timeline(), policy)
+    return preview(subject.cleaner.planner, subject.table.meta.active_timeline())
 
 
 def told(subject: Subject, file: str):
     subject.view.sync()
     meta = subject.table.meta
-    return why(subject.cleaner.planner, meta, meta.active_timeline(), file)
+    return why(subject.cleaner.planner, meta.active_timeline(), file)
 
 
 def test_a_preview_has_what_the_clean_deletes_then(subject):

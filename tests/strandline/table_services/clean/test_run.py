@@ -20,7 +20,7 @@ from strandline.table_services.clean.policy import (
 )
 from strandline.table_services.clean.run import Cleaner
 from tests.kit.tables.small_table import SmallTable
-from tests.strandline.table_services.clean.subject import A, B, Subject, cleans
+from tests.strandline.table_services.clean.subject import A, B, Subject, cleans, whole_plan
 from timeline.errors import StorageUnavailableError
 from timeline.instant import CLEAN, Instant, State
 from timeline.meta_client import TableMetaClient
@@ -104,7 +104,8 @@ def test_a_clean_planned_in_a_new_process_lists_only_what_was_written_since():
         table.write(A)
     before = Counter(table.storage.calls.snapshot())
     meta, view = TableMetaClient.open(table.storage), open_view(table.storage)
-    planned = CleanPlanner(meta, view, table.times, subject.settings).plan(meta.active_timeline())
+    planner = CleanPlanner(meta, view, table.times, subject.settings)
+    planned = whole_plan(planner, meta.active_timeline())
     made = Counter[str]()
     for (kind, _), calls in (Counter(table.storage.calls.snapshot()) - before).items():
         made[kind] += calls

@@ -78,6 +78,14 @@ class Recorded:
         self.storage.files[other] = self.storage.files.pop(path)
         return other
 
+    def drop(self, path: str) -> str:
+        del self.storage.files[path]
+        return path
+
+    def cut(self, path: str, end: int) -> str:
+        """Leave a file's bytes before this end."""
+        return self.put(path, self.data(path)[:end])
+
     def paths(self, *parts: str) -> list[str]:
         """Return the paths, newest last, that have all these parts; not Hadoop's checksums."""
         found = [path for path in self.storage.files if all(part in path for part in parts)]
@@ -87,6 +95,12 @@ class Recorded:
         """Return the base files, the newest last."""
         found = (path for path in self.paths(".parquet") if not path.startswith(".hoodie/"))
         return sorted(found, key=time_of)
+
+    def archived_bases(self) -> list[str]:
+        """Return the base files of instants that only the archive still has."""
+        first = self.meta.active_timeline().write_timeline().first
+        assert first is not None
+        return [path for path in self.bases() if time_of(path) < first.requested_time]
 
     def logs(self) -> list[str]:
         return [path for path in self.paths(".log.") if not path.startswith(".hoodie/")]
@@ -273,13 +287,10 @@ def completed_at_one_time(table: Recorded) -> Names:
 
 @plants("instant-completed-twice", "cow_basic_v9")
 def two_completions(table: Recorded) -> Names:
-    path = table.instant_file(table.last("clean"))
-    return {path, table.put(f"{table.folder()}/{_later(table)}", table.data(path))}
-
-
-def _later(table: Recorded) -> str:
     clean = table.last("clean")
-    return f"{clean.requested_time}_{int(clean.completion_time or 0) + 1}.clean"
+    path = table.instant_file(clean)
+    later = f"{clean.requested_time}_{int(clean.completion_time or 0) + 1}.clean"
+    return {path, table.put(f"{table.folder()}/{later}", table.data(path))}
 
 
 @plants("broken-instant", "cow_basic_v9", "mor_basic_v6", "replace_cow_v9")
@@ -294,14 +305,12 @@ def an_empty_clean(table: Recorded) -> Names:
 
 @plants("broken-instant", "cow_basic_v9", "cow_basic_v6")
 def half_a_clean(table: Recorded) -> Names:
-    path = table.instant_file(table.last("clean"))
-    return {table.put(path, table.data(path)[:-40])}
+    return {table.cut(table.instant_file(table.last("clean")), -40)}
 
 
 @plants("broken-instant", "replace_mor_v9", "replace_cow_v6")
 def half_a_replacecommit(table: Recorded) -> Names:
-    path = table.instant_file(table.last("replacecommit"))
-    return {table.put(path, table.data(path)[:-40])}
+    return {table.cut(table.instant_file(table.last("replacecommit")), -40)}
 
 
 @plants("missing-predecessor", "cow_basic_v9", "cow_basic_v6")
@@ -358,10 +367,8 @@ def an_old_rollback(table: Recorded) -> Names:
 
 @plants("marker-left", "cow_basic_v9", "mor_basic_v6", fixable=True)
 def markers_of_a_commit(table: Recorded) -> Names:
-    commit = table.last("commit")
-    folder = f".hoodie/.temp/{commit.requested_time}"
-    path = table.bases()[-1]
-    table.put(f"{folder}/{path}.marker.CREATE", b"")
+    folder = f".hoodie/.temp/{table.last('commit').requested_time}"
+    table.put(f"{folder}/{table.bases()[-1]}.marker.CREATE", b"")
     return {folder}
 
 
@@ -386,14 +393,13 @@ def half_of_the_properties(table: Recorded) -> Names:
 def a_history_file_less(table: Recorded) -> Names:
     manifest = table.data(table.paths("manifest_")[-1])
     path = f"{table.meta.config.archive_folder}/{json.loads(manifest)['files'][0]['fileName']}"
-    del table.storage.files[path]
-    return {path}
+    return {table.drop(path)}
 
 
 @plants("broken-archive", "archival_cow_v9")
 def half_a_manifest(table: Recorded) -> Names:
     for path in table.paths("manifest_"):
-        table.put(path, table.data(path)[:20])
+        table.cut(path, 20)
     return {table.meta.config.archive_folder}
 
 
@@ -424,10 +430,7 @@ def a_base_file_of_no_instant(table: Recorded) -> Names:
 @plants("orphan-file", "mor_basic_v9", "mor_basic_v8", fixable=True)
 def a_log_of_no_instant(table: Recorded) -> Names:
     table.roll_back()
-    path = table.logs()[-1]
-    folder, _, name = path.rpartition("/")
-    file_id = name[1:].split("_")[0]
-    return {table.put(f"{folder}/.{file_id}_{table.time()}.log.1_0-1-2", table.data(path))}
+    return a_slice_of_no_instant(table)
 
 
 @plants("orphan-file", "mor_basic_v6")
@@ -468,9 +471,7 @@ def a_copy_below(table: Recorded) -> Names:
 
 @plants("missing-file", "cow_basic_v9", "cow_basic_v6", "mor_basic_v9", "nonpart_cow_v6")
 def the_newest_base_file_less(table: Recorded) -> Names:
-    path = table.bases()[-1]
-    del table.storage.files[path]
-    return {path}
+    return {table.drop(table.bases()[-1])}
 
 
 @plants("missing-file", "cow_basic_v9", "savepoint_cow_v6")
@@ -480,37 +481,29 @@ def an_earlier_base_file_less(table: Recorded) -> Names:
     retained = [p for p in table.bases() if time_of(p) >= clean.earliest_commit_to_retain]
     ids = [path.split("_")[0] for path in retained]
     path = next(p for p, file_id in zip(retained, ids, strict=True) if ids.count(file_id) > 1)
-    del table.storage.files[path]
-    return {path}
+    return {table.drop(path)}
 
 
 @plants("missing-file", "mor_basic_v9", "mor_basic_v6", "multi_mor_v6")
 def a_log_less(table: Recorded) -> Names:
-    path = table.logs()[-1]
-    del table.storage.files[path]
-    return {path}
+    return {table.drop(table.logs()[-1])}
 
 
 @plants("missing-file", "archival_cow_v9", "archival_cow_v6", "archival_mor_v9", deep=True)
 def an_archived_base_file_less(table: Recorded) -> Names:
-    first = table.meta.active_timeline().write_timeline().first
-    assert first is not None
     newest = {path.split("_")[0]: path for path in table.bases()}
-    path = next(path for path in newest.values() if time_of(path) < first.requested_time)
-    del table.storage.files[path]
-    return {path}
+    path = next(path for path in table.archived_bases() if path in newest.values())
+    return {table.drop(path)}
 
 
 @plants("wrong-size", "cow_basic_v9", "cow_basic_v6", "mor_basic_v6")
 def a_truncated_base_file(table: Recorded) -> Names:
-    path = table.bases()[-1]
-    return {table.put(path, table.data(path)[:-1000])}
+    return {table.cut(table.bases()[-1], -1000)}
 
 
 @plants("torn-log", "mor_basic_v9", "mor_basic_v6", "bucket_mor_v6")
 def a_truncated_log(table: Recorded) -> Names:
-    path = table.logs()[-1]
-    return {table.put(path, table.data(path)[:-7])}
+    return {table.cut(table.logs()[-1], -7)}
 
 
 @plants("torn-log", "mor_basic_v6", "bucket_mor_v9")
@@ -527,10 +520,7 @@ def a_repeated_task(table: Recorded) -> Names:
 
 @plants("duplicate-file-name", "archival_cow_v9", "archival_cow_v6")
 def a_copy_in_another_partition(table: Recorded) -> Names:
-    first = table.meta.active_timeline().write_timeline().first
-    assert first is not None
-    old = [path for path in table.bases() if time_of(path) < first.requested_time]
-    path = old[0]
+    path = table.archived_bases()[0]
     folder = next(p.rpartition("/")[0] for p in table.bases() if p.split("/")[0] not in path)
     return {path, table.put(f"{folder}/{path.rpartition('/')[2]}", table.data(path))}
 
@@ -550,8 +540,7 @@ def a_log_of_another_compaction(table: Recorded) -> Names:
 )
 def a_partition_without_its_file(table: Recorded) -> Names:
     path = f"{table.bases()[-1].rpartition('/')[0]}/.hoodie_partition_metadata".lstrip("/")
-    del table.storage.files[path]
-    return {path}
+    return {table.drop(path)}
 
 
 @plants("replaced-group", "replace_cow_v9", "replace_cow_v6", "replace_mor_v6")
@@ -596,9 +585,7 @@ def a_row_less_than_written(table: Recorded) -> Names:
 
 @plants("key-range", "archival_cow_v9", deep=True)
 def keys_beyond_the_footers_range(table: Recorded) -> Names:
-    first = table.meta.active_timeline().write_timeline().first
-    assert first is not None
-    path = next(path for path in table.bases() if time_of(path) < first.requested_time)
+    path = table.archived_bases()[0]
     rows = pq.read_table(pa.BufferReader(table.data(path)))
     range_ = {b"hoodie_min_record_key": b"a", b"hoodie_max_record_key": b"b"}
     kept = rows.schema.metadata or {}

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fsview.load.metadata_table_state import FOLDER
+from fsview.load.metadata_table import FOLDER
 from strandline.records.meta_fields import IS_DELETED
 from strandline.write.client import WriteClient
 from tests.kit.storage.faulty_storage import Crash, Effect, Fault, FaultyStorage

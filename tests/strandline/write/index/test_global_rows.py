@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from strandline.records.merge import REMOVES
-from strandline.write.index.base import stored_value
+from strandline.write.index.search import stored_value
 from strandline.write.index.search_tagging import GlobalPlacement
 from strandline.write.tasks.columns import FILE
 

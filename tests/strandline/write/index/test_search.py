@@ -14,8 +14,13 @@ from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
 from strandline.table_api.table import Table
 from strandline.write.engine.base import storage_calls
 from strandline.write.engine.local import LocalEngine
-from strandline.write.index.base import LocationRequest, location_schema
-from strandline.write.index.search import SEARCHED, SearchIndex, _distinct_keys
+from strandline.write.index.search import (
+    SEARCHED,
+    LocationRequest,
+    SearchIndex,
+    _distinct_keys,
+    location_schema,
+)
 from strandline.write.tasks.columns import FILE, KEY_HASH, counted_by, counts_of, keyed_schema
 from strandline.write.tasks.placement import StoredFile
 from tests.strandline.write.tables import client, row, table
@@ -51,7 +56,7 @@ def locate(stored, rows, cores=2):
     storage, files = stored
     engine = LocalEngine(cores, cores=cores)
     tally = engine.tally()
-    request = LocationRequest(engine, engine.adopt(rows), counts_of(rows), files, storage, tally)
+    request = LocationRequest(engine, engine.adopt(rows), files, storage, tally)
     data = SearchIndex().locations(request)
     assert engine.schema(data) == location_schema({})
     found = [
