@@ -130,8 +130,12 @@ def start_session(
     Raises:
         NoJavaError: There is no Java that the installed PySpark runs on.
     """
-    import pyspark  # noqa: PLC0415 - only a session needs it; the choice of a Java is tested without
-    from pyspark.sql import SparkSession  # noqa: PLC0415 - as above
+    try:
+        # Only a session needs them; the choice of a Java is tested without.
+        import pyspark  # noqa: PLC0415
+        from pyspark.sql import SparkSession  # noqa: PLC0415
+    except ImportError as missing:
+        sys.exit(f"a session needs PySpark: pip install 'strandline[spark]' ({missing})")
 
     os.environ["JAVA_HOME"] = str(java_home(pyspark.__version__))
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable

@@ -514,6 +514,43 @@ def test_what_a_page_of_the_site_loads_from_other_hosts_is_found() -> None:
     assert site.loads_elsewhere(styles, ".css") == ["https://e.example/f.woff"]
 
 
+def test_a_search_that_needs_a_server_is_found(tmp_path: Path) -> None:
+    (tmp_path / "_static").mkdir()
+    options = tmp_path / "_static" / "documentation_options.js"
+    options.write_text("SHOW_SEARCH_SUMMARY: false,")
+    (tmp_path / "search.html").write_text('<script src="searchindex.js"></script>')
+    assert site.searches_offline(tmp_path)
+    options.write_text("SHOW_SEARCH_SUMMARY: true,")
+    assert not site.searches_offline(tmp_path)
+
+
+def moved(guide: str, *headings: str) -> list[str]:
+    """Return the anchors that a guide had before its sections became pages, and lacks."""
+    page = text(guide)
+    there = {
+        re.sub(r"[^\w\- ]", "", heading).lower().replace(" ", "-")
+        for heading in re.findall(r"^#+ (.*)$", page, re.M)
+    } | set(re.findall(r'<a id="([\w-]+)">', page))
+    return [each for each in headings if each not in there]
+
+
+def test_anchors_of_sections_that_became_pages_are_still_there() -> None:
+    """Links from elsewhere end at a sentence that leads on."""
+    of_writing = """one-commit who-writes-the-driver-or-the-executors its-requests long-timelines
+        commits-archived-beyond-a-savepoint what-a-commit-recorded a-commit-in-doubt
+        a-data-file-in-doubt overwriting deleting-partitions concurrent-overwrites
+        merge-on-read-tables compaction streams each-batch-once beside-a-stream
+        rolling-back-and-cleaning by-hand-and-under-cron cleaning-beside-the-next-write archiving
+        locks file-systems-without-exclusive-creates conflicts found-early markers heartbeats repair
+        what-remains which-row-wins partial-updates-and-delete-markers indexes
+        rows-that-change-during-a-write tables-with-a-metadata-table schemas-that-change options
+        hudis-quick-start"""
+    of_fleet = """seats groups mounts moves routers records who-answers sizes load plans watch-it
+        what-happens-when runbooks what-is-refused mechanisms"""
+    assert moved("docs/writing.md", *of_writing.split()) == []
+    assert moved("docs/fleet.md", *of_fleet.split()) == []
+
+
 class LocalRdd:
     """Stands for Spark's, with each task's function pickled as Spark does."""
 

@@ -450,7 +450,7 @@ def optional_package(name: str, caller: str, module: str | None = None) -> Any:
     """Import a package for a method.
 
     Args:
-        name: The package, as pip and Python name it.
+        name: The package, as pip, Python and the extra (but for pandas) name it.
         caller: The method that needs it, for the message.
         module: What is imported; ``None`` for the package itself.
 
@@ -462,7 +462,7 @@ def optional_package(name: str, caller: str, module: str | None = None) -> Any:
     except ImportError as exc:
         raise ConfigError(
             f"{caller} needs {name}, which can't be imported: {exc}",
-            hint=f"pip install -U {name}",
+            hint="pip install -U " + (name if name == "pandas" else f"'strandline[{name}]'"),
         ) from exc
 
 

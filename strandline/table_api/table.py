@@ -191,9 +191,7 @@ class Table:
         entries = TableHistory(self._meta).entries(
             # 14 digits mean the last millisecond of their second.
             archived=True,
-            keep=lambda instant: (
-                instant.requested_time.ljust(17, "9") >= begin and instant.requested_time <= end
-            ),
+            keep=lambda i: i.requested_time.ljust(17, "9") >= begin and i.requested_time <= end,
         )
         return metadata_rows.history_rows(entries, zone)
 
@@ -277,11 +275,11 @@ class Table:
 
         def listed() -> pa.Table:
             if all_slices:
-                return metadata_rows.file_rows(self._slices.every(partition, as_of, filter), zone)
-            found = self._slices.newest(partition, as_of, filter)
-            return metadata_rows.file_rows(
-                (each for path in sorted(found) for each in found[path]), zone
-            )
+                slices = self._slices.every(partition, as_of, filter)
+            else:
+                found = self._slices.newest(partition, as_of, filter)
+                slices = (each for path in sorted(found) for each in found[path])
+            return metadata_rows.file_rows(slices, zone)
 
         return of_one_state(listed)
 
@@ -419,8 +417,7 @@ class Table:
         Args:
             policy: ``KEEP_LATEST_COMMITS``, ``KEEP_LATEST_BY_HOURS`` or
                 ``KEEP_LATEST_FILE_VERSIONS``; ``None`` for the first, Hudi's default.
-            retain: Number of commits, hours or file versions; ``None`` for Hudi's default, 10, 24
-                or 3.
+            retain: Number of commits, hours or file versions; ``None``: Hudi's 10, 24 or 3.
 
         Returns:
             The files, each with its size and the rule by which it goes.
@@ -456,8 +453,7 @@ class Table:
         """Return the file groups that a compaction would take now; nothing is changed.
 
         Args:
-            strategy: Hudi's class names as of ``hoodie.compaction.strategy``; ``None`` for its
-                default.
+            strategy: Hudi's names as of ``hoodie.compaction.strategy``; ``None``: its default.
 
         Returns:
             One row per file group, those of planned compactions first, with the columns

@@ -8,9 +8,10 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import cache, partial, wraps
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, overload
 
 from strandline.commit.conflict import FIRST_LOGS_OF_WRITERS
 from strandline.commit.lock.base import Wait
@@ -68,8 +69,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 F = TypeVar("F", bound=Callable[..., Any])
-Extra: TypeAlias = Mapping[str, str] | None
-"""Text to store in a commit, by key."""
 
 
 def _recorded(name: str) -> Callable[[F], F]:
@@ -137,11 +136,9 @@ class WriteClient:
         refusals.raise_any()
         if lock.is_shared:
             storage = storage.as_only_creator()
-        cleaner = (
-            AsyncCleaner(storage, lambda wait: open_table_lock(wait=wait))
-            if cleans.asynchronous
-            else None
-        )
+        cleaner = None
+        if cleans.asynchronous:
+            cleaner = AsyncCleaner(storage, lambda wait: open_table_lock(wait=wait))
         # Each commit lists the timeline several times.
         storage = storage.keeping_listings()
         embedded = EmbeddedService(
@@ -178,7 +175,9 @@ class WriteClient:
         state = "closed" if self._is_closed else f"service={context.embedded}"
         return f"WriteClient({context.storage.base_path!r}, {state})"
 
-    def upsert(self, data: object, *, extra_metadata: Extra = None) -> WriteResult:
+    def upsert(
+        self, data: object, *, extra_metadata: Mapping[str, str] | None = None
+    ) -> WriteResult:
         """Update the stored rows with the same keys; insert rows with new keys.
 
         Args:
@@ -199,15 +198,21 @@ class WriteClient:
         """
         return self._write(UPSERT, data, extra_metadata)
 
-    def insert(self, data: object, *, extra_metadata: Extra = None) -> WriteResult:
+    def insert(
+        self, data: object, *, extra_metadata: Mapping[str, str] | None = None
+    ) -> WriteResult:
         """Add rows without comparing keys, to small files first; otherwise as ``upsert``."""
         return self._write(INSERT, data, extra_metadata)
 
-    def bulk_insert(self, data: object, *, extra_metadata: Extra = None) -> WriteResult:
+    def bulk_insert(
+        self, data: object, *, extra_metadata: Mapping[str, str] | None = None
+    ) -> WriteResult:
         """Add rows in new file groups, without comparing keys; otherwise as ``upsert``."""
         return self._write(BULK_INSERT, data, extra_metadata)
 
-    def insert_overwrite(self, data: object, *, extra_metadata: Extra = None) -> WriteResult:
+    def insert_overwrite(
+        self, data: object, *, extra_metadata: Mapping[str, str] | None = None
+    ) -> WriteResult:
         """Replace all rows of the given rows' partitions; otherwise as ``bulk_insert``.
 
         Rows that another writer adds to such a partition at the same time, in file groups of their
@@ -215,11 +220,15 @@ class WriteClient:
         """
         return self._write(INSERT_OVERWRITE, data, extra_metadata)
 
-    def insert_overwrite_table(self, data: object, *, extra_metadata: Extra = None) -> WriteResult:
+    def insert_overwrite_table(
+        self, data: object, *, extra_metadata: Mapping[str, str] | None = None
+    ) -> WriteResult:
         """Replace all rows of the table, even with no rows; otherwise as ``insert_overwrite``."""
         return self._write(INSERT_OVERWRITE_TABLE, data, extra_metadata)
 
-    def delete_partition(self, partitions: object, *, extra_metadata: Extra = None) -> WriteResult:
+    def delete_partition(
+        self, partitions: object, *, extra_metadata: Mapping[str, str] | None = None
+    ) -> WriteResult:
         """Delete all rows of some partitions, whose files stay until a clean.
 
         Rows that another writer adds to such a partition at the same time, in file groups of their
@@ -241,7 +250,9 @@ class WriteClient:
         choice = PartitionChoice.of(partitions)
         return self._write(DELETE_PARTITION, None, extra_metadata, choice)
 
-    def delete(self, data: object, *, extra_metadata: Extra = None) -> WriteResult:
+    def delete(
+        self, data: object, *, extra_metadata: Mapping[str, str] | None = None
+    ) -> WriteResult:
         """Delete the stored rows with the same keys.
 
         Args:
@@ -512,15 +523,12 @@ class WriteClient:
         clean, of any writer, finishes it. If it fails, that is logged.
         """
         self._is_closed = True
-        cleaner = self._context.async_cleaner
-        try:
-            if cleaner is not None:
-                cleaner.close()
-        finally:
-            try:
-                self._context.embedded.close()
-            finally:
-                self._context.lock.close()
+        context = self._context
+        with ExitStack() as held:
+            held.callback(context.lock.close)
+            held.callback(context.embedded.close)
+            if context.async_cleaner is not None:
+                context.async_cleaner.close()
 
     def __enter__(self) -> WriteClient:
         return self
@@ -532,7 +540,7 @@ class WriteClient:
         self,
         operation: Operation,
         data: object,
-        extra_metadata: Extra,
+        extra_metadata: Mapping[str, str] | None,
         partitions: PartitionChoice | None = None,
         batch: StreamBatch | None = None,
         wait: Wait | None = None,

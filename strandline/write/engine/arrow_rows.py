@@ -190,7 +190,7 @@ def _converted(
         if not levels or pa.types.is_map(kind):  # deeper types are refused by ``check_nesting``
             return kind
         if pa.types.is_fixed_size_list(kind):
-            kind = (pa.large_list if large_lists else pa.list_)(kind.value_field)
+            kind = pa.large_list(kind.value_field)
         made = with_inner(kind, lambda each: each.with_type(convert(each.type, levels - 1)))
         is_short = pa.types.is_large_list(made) and not large_lists
         return pa.list_(made.value_field) if is_short else made

@@ -68,12 +68,19 @@ def main(folder: Path, master: str) -> None:
         "spark.sql.adaptive.enabled": "false",
     }
     session = start_session("cluster", master, conf)
-    job.prepare(folder / "prepared")
-    found = {}
+    tables, found = folder / "COPY_ON_WRITE", {}
+    logged = folder / "MERGE_ON_READ"
+    for table in (tables, logged):
+        job.prepare(table, table_type=table.name)
 
-    def write(name: str, kind: Kind = SEARCH, act: Callable[[], None] | None = None) -> None:
+    def write(
+        name: str,
+        kind: Kind = SEARCH,
+        act: Callable[[], None] | None = None,
+        prepared: Path = tables,
+    ) -> None:
         base, flag = folder / name, folder / f"{name}.flag"
-        shutil.copytree(folder / "prepared", base)
+        shutil.copytree(prepared, base)
         wrap = (lambda task: task) if act is None else partial(AtEnd, act=act, flag=str(flag))
         with job.client(Interrupted(session, kind, wrap=wrap), base) as c:
             assert c.service is not None  # waited for, so that it answers
@@ -87,9 +94,11 @@ def main(folder: Path, master: str) -> None:
         }
 
     write("well")
-    for stage, kind in (("the search", SEARCH), ("writes", WriteTask)):
-        write(f"speculated {stage}", kind, hang)
-        write(f"executor lost in {stage}", kind, kill_executor)
+    write("well, logs", prepared=logged)
+    stages = ("the search", SEARCH, tables), ("writes", WriteTask, tables)
+    for stage, kind, prepared in (*stages, ("writes of logs", WriteTask, logged)):
+        write(f"speculated {stage}", kind, hang, prepared)
+        write(f"executor lost in {stage}", kind, kill_executor, prepared)
     session.stop()
     tell(found)
 

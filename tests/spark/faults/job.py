@@ -28,6 +28,7 @@ OPTIONS = {
     "strandline.remote.read.timeout.secs": "120",
     "hoodie.filesystem.view.remote.timeout.secs": "120",
 }
+TABLE_TYPE = "hoodie.datasource.write.table.type"
 COLUMNS = ("id", "part", "ts", "name")
 DDL = "id string, part string, ts long, name string"
 PARTITIONS = tuple(f"p{number}" for number in range(6))
@@ -41,8 +42,8 @@ class Left:
 
     Attributes:
         rows: (record key, partition, ordering value, content), sorted.
-        groups: (partition, number of slices, the keys of the newest slice) of each file group,
-            sorted. Ids of file groups are random.
+        groups: (partition, number of base files, number of logs, the keys of the newest base
+            file) of each file group, sorted. Ids of file groups are random.
         leftovers: Files of no commit, markers and pending instants.
     """
 
@@ -63,9 +64,12 @@ def table(rows: list[tuple]) -> pa.Table:
     return pa.table(dict(zip(COLUMNS, map(list, zip(*rows, strict=True)), strict=True)))
 
 
-def prepare(base: Path, partitions: tuple[str, ...] = PARTITIONS) -> None:
+def prepare(
+    base: Path, partitions: tuple[str, ...] = PARTITIONS, table_type: str = "COPY_ON_WRITE"
+) -> None:
     """Write a table with two file groups of two rows in each partition, without a service."""
-    with client(LocalEngine(), base, {"hoodie.embed.timeline.server": "false"}) as c:
+    options = {"hoodie.embed.timeline.server": "false", TABLE_TYPE: table_type}
+    with client(LocalEngine(), base, options) as c:
         for group in "ab":
             c.bulk_insert(
                 table([(f"{p}-{group}{n}", p, 1, "old") for p in partitions for n in range(2)])
@@ -88,12 +92,12 @@ def changes(partitions: tuple[str, ...] = PARTITIONS) -> list[tuple]:
 
 def left_in(base: Path) -> Left:
     slices = Counter((partition, file_id) for partition, _, file_id, _ in reader.base_files(base))
+    logs = Counter((partition, file_id) for partition, _, file_id, *_ in reader.logs(base))
     groups = []
     for (partition, file_id), name in reader.newest_files(base).items():
         keys = pq.read_table(base / partition / name, columns=["id"], partitioning=None)
-        groups.append(
-            (partition, slices[partition, file_id], tuple(sorted(keys["id"].to_pylist())))
-        )
+        counts = slices[partition, file_id], logs[partition, file_id]
+        groups.append((partition, *counts, tuple(sorted(keys["id"].to_pylist()))))
     rows = [tuple(row[name] for name in COLUMNS) for row in reader.rows(base)]
     return Left(rows, sorted(groups), reader.leftovers(base))
 

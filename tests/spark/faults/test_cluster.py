@@ -14,7 +14,7 @@ from tests.spark.faults import own_process
 
 pytestmark = [pytest.mark.spark, pytest.mark.faults]
 
-STAGES = ("the search", "writes")
+STAGES = ("the search", "writes", "writes of logs")
 FAULTS = [f"{fault} {stage}" for fault in ("speculated", "executor lost in") for stage in STAGES]
 
 
@@ -35,7 +35,8 @@ def found(tmp_path_factory):
 def test_a_write_is_as_without(found, fault):
     """Files of the lost or superseded attempt are gone, too."""
     assert found[fault]["happened"]
-    assert found[fault]["left"] == found["well"]["left"]
+    well = found["well, logs" if fault.endswith("logs") else "well"]
+    assert found[fault]["left"] == well["left"]
     assert found[fault]["left"][2] == []
     assert found[fault]["sources"] == ["service"]
     assert found[fault]["causes"] == []

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from strandline.read.avro.records import EncodedRecords
-from strandline.read.logs.block_rows import avro_pieces
+from strandline.read.logs.block_rows import _arrow_schema, avro_pieces
 
 
 def joined_records(records: Sequence[bytes]) -> EncodedRecords:
@@ -24,7 +23,5 @@ def avro_rows(
 ) -> pa.Table:
     """Return records as rows, with some columns or all."""
     if columns is None:
-        schema = json.loads(avro_schema)
-        fields = schema["fields"] if isinstance(schema, dict) else []
-        columns = [field["name"] for field in fields]
+        columns = _arrow_schema(avro_schema).names
     return pa.concat_tables(avro_pieces(avro_schema, records, columns))

@@ -19,6 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from fsview.metrics import EXPORTED_TABLES
 from strandline.server.api.readiness import STOPPING
 from strandline.server.http.authorization import METRICS_PATH
+from strandline.server.http.refusals import CLIENTS
 from strandline.server.http.server import ServiceServer
 from strandline.server.http.server_options import HANGS_S, ServerOptions, bind
 from strandline.server.process.composition_root import Parts
@@ -190,10 +191,16 @@ def test_paths_without_a_table_take_no_label(tmp_path: Path) -> None:
             asked = {"basepath": f"{tmp_path}/none{number}", "partition": "p=1"}
             assert client.request("GET", LATEST, asked).status == 404
         found = scrape(client)
-    assert {dict(labels).get("table", "") for _, labels in found} == {"", "other"}
+    named = [(name, dict(labels)) for name, labels in found if ("client", "127.0.0.1") in labels]
+    assert {name for name, _ in named} == {"strandline_client_refusals_total"}
+    assert len(named) == CLIENTS
+    tables = {dict(labels).get("table", "") for _, labels in found}
+    assert tables - {labels["table"] for _, labels in named} == {"", "other"}
     of_others = {"table": "other", "code": "table_not_found"}
     assert value(found, "sync_failures_total", **of_others) > EXPORTED_TABLES
     assert value(found, "table_refusals_total", **of_others) > EXPORTED_TABLES
+    further = {"client": "other", **of_others}
+    assert value(found, "client_refusals_total", **further) == EXPORTED_TABLES + 1 - CLIENTS
 
 
 def test_a_corrupt_instant_is_counted_for_its_table(tmp_path: Path) -> None:

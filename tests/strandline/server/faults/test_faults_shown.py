@@ -1,6 +1,6 @@
 """Each fault that operators meet: log, metrics and status name its cause, table and client.
 
-Metrics name no client, whose number is unbounded. The page shows what the status has.
+The page shows what the status has (`tests/ui/test_faults_on_the_page.py`).
 """
 
 from __future__ import annotations
@@ -58,6 +58,15 @@ class Lake:
         with HttpClient(self.server.port, token) as client:
             return client.request("GET", LATEST, params).status
 
+    def corrupt(self) -> Path:
+        """Commit, and cut the commit's file short; return it."""
+        folder = self.path / "t" / ".hoodie"
+        commits = set(folder.rglob("*.commit"))
+        self.table.write(("p=1", "a-0"))
+        (newest,) = set(folder.rglob("*.commit")) - commits
+        newest.write_bytes(b"{")
+        return newest
+
     def is_refused(self, status: int, code: str, table: str, reason: str) -> None:
         """Check that all show the newest refusal."""
         lines = [line for line in self.log.messages if line.startswith(f"{status} {code} ")]
@@ -68,9 +77,14 @@ class Lake:
         labels = {"route": LATEST.rstrip("/"), "status": str(status), "code": code}
         assert value(found, "refusals_total", **labels) == newest["count"] == 1
         # A client may name any path: metrics name tables that are open.
-        is_open = any(("table", f"file://{table}") in each for _, each in found)
+        is_open = any(
+            ("table", f"file://{table}") in each and ("client", PEER) not in each
+            for _, each in found
+        )
         label = f"file://{table}" if is_open else "other"
         assert value(found, "table_refusals_total", table=label, code=code) == 1
+        kind = {"code": code, "table": f"file://{table}", "client": PEER}
+        assert value(found, "client_refusals_total", **kind) == 1
         assert (newest["status"], newest["code"]) == (status, code)
         assert (newest["table"], newest["client"]) == (table, PEER)
         assert re.search(reason, newest["reason"])
@@ -111,10 +125,7 @@ def test_a_job_with_a_wrong_token(lake: Lake) -> None:
 
 def test_a_corrupt_instant(lake: Lake) -> None:
     assert lake.asked() == 200
-    commits = set((lake.path / "t" / ".hoodie").rglob("*.commit"))
-    lake.table.write(("p=1", "a-0"))
-    (newest,) = set((lake.path / "t" / ".hoodie").rglob("*.commit")) - commits
-    newest.write_bytes(b"{")
+    newest = lake.corrupt()
     assert lake.asked() == 500
     lake.is_refused(500, "corrupt_metadata", lake.name, newest.name)
     with HttpClient(lake.server.port) as client:
@@ -179,4 +190,6 @@ def test_a_table_whose_storage_hangs(tmp_path: Path, caplog: pytest.LogCaptureFi
     assert [(each["kind"], each["cause"]) for each in row["calls"]] == [("list", "timeline")]
     longest = {"table": "other", "kind": "list", "cause": "timeline"}
     assert value(found, "storage_call_longest_seconds", **longest) > 0
+    waits = {"table": f"file://{lake.name}", "client": PEER}
+    assert value(found, "request_hanging_seconds", **waits) >= 1
     assert "storage_call_longest_seconds" in alert("StrandlineStorageHangs")

@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 import orjson
 import pytest
 
-from strandline.server.http.refusals import KEYS, PERIOD_S, Refusal, Refusals
+from strandline.server.http.refusals import CLIENTS, KEYS, PERIOD_S, Refusal, Refusals
 from strandline.server.http.server import ServiceServer
 from strandline.server.http.server_options import ServerOptions
 from strandline.server.process.composition_root import Parts
@@ -188,6 +188,23 @@ def counted(server: ServiceServer) -> set[tuple[str, int, str, int]]:
     with HttpClient(server.port) as client:
         status = orjson.loads(client.ask("GET", "/v1/strandline/status", {})[1])
     return {tuple(row.values()) for row in status["refusals"]}
+
+
+def test_the_first_tables_and_clients_are_counted_each(refusals: Refusals) -> None:
+    """Clients that aren't admitted take no place of others; none moves to another place."""
+    for number in range(CLIENTS + 3):
+        for admitted in (True, False):
+            refusals.note(one(table=f"/t{number}", admitted=admitted, code=f"of {admitted}"))
+    refusals.note(one(table="/t0", code="of True"))
+    refusals.note(one(table="", code="none", admitted=False))
+    counted = {tuple(each.values())[:3]: each["count"] for each in refusals.by_client()}
+    assert counted["of True", "file:///t0", "10.0.0.7"] == 2
+    for admitted in (True, False):
+        assert counted[f"of {admitted}", f"file:///t{CLIENTS - 1}", "10.0.0.7"] == 1
+        assert counted[f"of {admitted}", "other", "other"] == 3
+    assert counted["none", "other", "other"] == 1
+    assert len(counted) == 2 * CLIENTS + 3
+    assert sum(counted.values()) == 2 * (CLIENTS + 3) + 2
 
 
 def test_a_job_outside_the_roots_is_logged(

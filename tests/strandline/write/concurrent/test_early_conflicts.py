@@ -23,6 +23,7 @@ COMMITS = {"write__concurrency__early__conflict__check__commit__conflict": "true
 LOCK = {name: EARLY[name] for name in EARLY if "early" not in name}
 served = pytest.mark.property  # each starts a service
 KINDS = [pytest.param(EARLY, id="direct"), pytest.param(SERVICE, id="service", marks=served)]
+TYPES = [{}, {"datasource__write__table__type": "MERGE_ON_READ"}]
 
 FIRST = table(row("a"), row("b", "us"), row("c", "asia"))
 OLDER = table(row("a", ts=2), row("b", "us", ts=2), row("c", "asia", ts=2))
@@ -60,8 +61,9 @@ def base(tmp_path):
 
 
 @pytest.mark.parametrize("options", KINDS)
-def test_the_later_of_two_writes_fails_early(base, options):
-    engine, created = Interrupted(), []
+@pytest.mark.parametrize("of_type", TYPES, ids=["files", "logs"])
+def test_the_later_of_two_writes_fails_early(tmp_path, options, of_type):
+    base, engine, created = stored(tmp_path / "t", FIRST, **of_type), Interrupted(), []
 
     def at_file(number):
         created.append(number)
@@ -84,6 +86,7 @@ def test_the_later_of_two_writes_fails_early(base, options):
         assert reader.leftovers(base) == []
         assert later.upsert(LATER).rows_updated == 3
     assert names(base) == ["a@3", "b@3", "c@3"]
+    assert bool(list(reader.logs(base))) == bool(of_type)
 
 
 @pytest.mark.parametrize("options", KINDS)
