@@ -232,8 +232,8 @@ def column_rows(schema: pa.Schema) -> pa.Table:
 
 def property_rows(properties: Mapping[str, str], names: Sequence[str]) -> pa.Table:
     """Return one row a property, in the order of ``names``."""
-    text = pa.schema([("name", pa.string()), ("value", pa.string())])
-    return pa.table([list(names), [properties[name] for name in names]], text)
+    values = [properties[name] for name in names]
+    return pa.table([list(names), values], schema_of(name=TEXT, value=TEXT))
 
 
 def pin_rows(leases: Iterable[Lease]) -> pa.Table:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Final
 
 
 class Severity(str, Enum):
@@ -19,7 +18,4 @@ class Severity(str, Enum):
     @property
     def rank(self) -> int:
         """0 for info, 1 for warning, 2 for error."""
-        return _RANKS[self]
-
-
-_RANKS: Final = {severity: rank for rank, severity in enumerate(Severity)}
+        return [*Severity].index(self)
