@@ -80,8 +80,12 @@ def times_archived(table: SmallTable) -> Counter[Key]:
         return Counter((i.requested_time, i.action) for i in found)
     writer = HistoryWriter(table.storage, config.archive_folder, SETTINGS)
     names = [entry.name for entry in writer.manifest().files]
-    rows = [row for name in names for row in writer._read(name, ("instantTime", "action"))]
-    return Counter((row["instantTime"], row["action"]) for row in rows)
+    found: Counter[Key] = Counter()
+    for name in names:
+        with writer._opened(name) as file:
+            rows = file.read(("instantTime", "action"))[0]
+        found.update((row["instantTime"], row["action"]) for row in rows)
+    return found
 
 
 def logged(version: int, *, is_object_store: bool) -> list[tuple[str, str]]:
