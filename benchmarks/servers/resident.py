@@ -16,7 +16,7 @@ from pathlib import Path
 from fsview.store.base import Blob, StoredChunk
 from fsview.store.budget import Budget
 from fsview.store.spill.area import SpillableStore, SpillArea
-from fsview.store.spill.malloc_trim import share_heap
+from timeline.malloc_trim import share_heap
 
 TIMES = 10
 SIZES = (4096, 8192)

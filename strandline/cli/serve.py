@@ -19,7 +19,6 @@ from typing import Any, Final
 
 import click
 
-from fsview.store.spill.malloc_trim import share_heap
 from fsview.store.stores import StoreOptions
 from strandline.server.http.authorization import (
     UI,
@@ -70,6 +69,7 @@ from strandline.settings.setting import Setting, refusal, shortened
 from strandline.settings.sources import ServeSettings
 from strandline.settings.view_store import store_options
 from timeline.errors import ConfigError, FleetError, StoreError, StrandlineError
+from timeline.malloc_trim import share_heap
 from timeline.storage.open import require_driver
 from timeline.storage.table_id import TableId
 from timeline.table.partition_metadata import PATH_CHARACTERS

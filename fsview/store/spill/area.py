@@ -28,7 +28,6 @@ from typing import Any, ClassVar, Final
 from fsview.store.base import Blob, Handle, MakeRows, Store, StoredChunk
 from fsview.store.budget import Account, Budget
 from fsview.store.spill.blob_space import BlobSpace, SpillFile
-from fsview.store.spill.malloc_trim import HeapTrim
 from fsview.store.spill.residency import (
     BLOB_OVERHEAD_BYTES,
     NUMBER_BITS,
@@ -37,6 +36,7 @@ from fsview.store.spill.residency import (
     resident_cost,
 )
 from timeline.errors import StoreError, StoreFullError
+from timeline.malloc_trim import HeapTrim
 
 logger = logging.getLogger(__name__)
 

@@ -27,7 +27,6 @@ import threading
 from collections.abc import Mapping
 from typing import IO, Any, Final
 
-from fsview.store.spill.malloc_trim import share_heap
 from strandline.server.http.limits import allow_open_files, collect_garbage_seldom, free_files
 from strandline.server.http.server import ServiceServer
 from strandline.server.log_format import CHILD, STDERR, LogWriter, log_to
@@ -35,6 +34,7 @@ from strandline.server.process.composition_root import Parts
 from strandline.server.process.options import Birth
 from strandline.server.process.span_export import CHILD_FLUSH_S, begin_export
 from timeline.errors import ConfigError, StrandlineError
+from timeline.malloc_trim import share_heap
 
 logger = logging.getLogger(__name__)
 

@@ -23,7 +23,6 @@ from typing import Final
 import pyarrow as pa
 
 from fsview.model.file_group import FileSlice
-from fsview.store.spill.malloc_trim import trim_heap
 from strandline.commit.markers import (
     WriteMarkers,
     delete_if_ended,
@@ -44,6 +43,7 @@ from strandline.write.tasks.columns import RowCount
 from strandline.write.tasks.placement import marked_base_file
 from strandline.write.tasks.write_report import base_file_stat, file_row
 from strandline.write.tasks.write_task import BegunFiles, check_inflight
+from timeline.malloc_trim import trim_heap
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import WriteStat
 from timeline.storage.base import Storage
@@ -52,6 +52,8 @@ from timeline.timeline import Timeline
 
 SLICES: Final = pa.schema([("slice", pa.binary())])
 """The rows of a task: pickled file slices."""
+_MOST_KEPT_BYTES: Final = 16 << 20
+"""Bytes of merged rows after which the allocators give back what they keep of them."""
 
 
 def parts_of(slices: Sequence[FileSlice], parts: int) -> list[pa.Table]:
@@ -149,9 +151,13 @@ class CompactTask:
         begun.append(path)
         with self.begun.creating(path), storage.create_stream(path) as stream:
             writer = BaseFileWriter(stream, self.avro_schema, self.settings)
+            kept = 0
             for piece in reader.stored(found, counts):
                 writer.write(in_file(piece, name))
-                _release_unused()
+                kept += piece.nbytes
+                if kept > _MOST_KEPT_BYTES:
+                    _release_unused()
+                    kept = 0
             if base is not None and not counts.deletes:
                 with stored_rows(storage, base.path) as stored:
                     writer.keep_bloom(stored)
@@ -175,5 +181,6 @@ class CompactTask:
 
 def _release_unused() -> None:
     """Return to the system what the allocators keep of decoded logs and merged pieces."""
+    # About 1 ms, all threads' heaps included.
     pa.default_memory_pool().release_unused()
     trim_heap()

@@ -32,8 +32,6 @@ def test_what_reads_and_writes_a_table_loads_neither_stores_nor_records() -> Non
         "fsview.store",
         "fsview.store.base",
         "fsview.store.budget",
-        "fsview.store.spill",
-        "fsview.store.spill.malloc_trim",  # which tasks of a compaction call
     ]
 
 

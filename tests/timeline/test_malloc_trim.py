@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import ctypes
 
-from fsview.store.spill.malloc_trim import HeapTrim, share_heap, trim_heap
+from timeline.malloc_trim import HeapTrim, share_heap, trim_heap
 
 GNU = hasattr(ctypes.CDLL(None), "malloc_trim")
 
