@@ -484,11 +484,3 @@ def pinned(
         with suppress(*CHANGED, CorruptMetadataError):
             return Pin.at(meta, as_of, filter, service, refuse=refuse)
     return of_one_state(lambda: Pin.at(meta, as_of, filter, refuse=refuse))
-
-
-def slices_at(meta: TableMetaClient, as_of: str | datetime) -> dict[str, list[FileSlice]]:
-    """Return partition → the newest slices of its file groups at a time; errors of ``Pin.at``."""
-    found: dict[str, list[FileSlice]] = {}
-    for each in pinned(meta, as_of).slices:
-        found.setdefault(each.partition, []).append(each)
-    return found

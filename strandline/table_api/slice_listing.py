@@ -71,8 +71,12 @@ class SliceListing:
             return self._as_of(partition, as_of, filter)
         wanted = None if filter is None else self._wanted(filter)
         with closing(self.view()) as view:
-            if partition is None and wanted is None:
-                return view.all_latest_file_slices_before_or_on(NEWEST)
+            # A service has them all, and would be asked once a partition for some.
+            if partition is None and (wanted is None or not isinstance(view, LocalView)):
+                found = view.all_latest_file_slices_before_or_on(NEWEST)
+                if wanted is None:
+                    return found
+                return {path: found[path] for path in wanted.matching(sorted(found))}
             paths = _paths(view, partition, wanted)
             view.load_partitions(paths)
             return {

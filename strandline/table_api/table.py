@@ -158,7 +158,8 @@ class Table:
         Args:
             since: Only those requested at this time or later, in the forms of ``as_of`` of
                 ``scan``; ``None`` for all.
-            until: Only those requested at this time or earlier; ``None`` for all.
+            until: Only those requested at this time or earlier; ``None`` for all. 14 digits mean
+                the last millisecond of their second.
 
         Returns:
             One row an instant, by requested time. Counts that an action doesn't record are null,
@@ -185,13 +186,13 @@ class Table:
         """
         zone = self.config.timezone
         begin = "" if since is None else instant_time(since, zone, "since")
-        end = NEWEST if until is None else instant_time(until, zone, "until")
+        end = NEWEST if until is None else instant_time(until, zone, "until").ljust(17, "9")
         if end < begin:
             raise InputError(f"since is {since!r}, which is after until, {until!r}")
         entries = TableHistory(self._meta).entries(
             # 14 digits mean the last millisecond of their second.
             archived=True,
-            keep=lambda i: i.requested_time.ljust(17, "9") >= begin and i.requested_time <= end,
+            keep=lambda i: begin <= i.requested_time.ljust(17, "9") <= end,
         )
         return metadata_rows.history_rows(entries, zone)
 

@@ -179,22 +179,6 @@ def opened(location: ViewLocation) -> FileSystemView:
     return view
 
 
-def slices_of(
-    view: FileSystemView, partition: str | None, *, every: bool = False
-) -> Iterator[FileSlice]:
-    """Yield each group's newest committed slice, or every slice, of a partition or of all."""
-    if every:
-        for path in partition_names(view) if partition is None else (partition,):
-            for group in view.all_file_groups(path):
-                yield from group.slices
-    elif partition is None:
-        newest = view.all_latest_file_slices_before_or_on(NEWEST)
-        for path in sorted(newest):
-            yield from newest[path]
-    else:
-        yield from view.latest_file_slices(partition)
-
-
 def with_pending(timeline: Timeline, active: Timeline) -> Timeline:
     """Return a view's timeline with the other instants of the table as pending.
 

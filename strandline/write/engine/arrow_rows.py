@@ -190,7 +190,8 @@ def _converted(
         if not levels or pa.types.is_map(kind):  # deeper types are refused by ``check_nesting``
             return kind
         if pa.types.is_fixed_size_list(kind):
-            kind = pa.large_list(kind.value_field)
+            # Null lists have items, too, which may be null whatever the field says.
+            kind = pa.large_list(kind.value_field.with_nullable(True))
         made = with_inner(kind, lambda each: each.with_type(convert(each.type, levels - 1)))
         is_short = pa.types.is_large_list(made) and not large_lists
         return pa.list_(made.value_field) if is_short else made

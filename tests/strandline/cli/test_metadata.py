@@ -152,6 +152,8 @@ def test_history_has_the_newest_and_those_since(written):
     assert shown("--until", second) == [first, second]
     assert shown("--until", at, "--limit", "1") == [second]
     assert shown("--since", second, "--until", second) == [second]
+    assert shown("--until", third[:14])[-1] == third
+    assert third in shown("--since", third[:14], "--until", third[:14])
 
 
 def test_a_commit_is_the_newest_or_the_given_one(written):

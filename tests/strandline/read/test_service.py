@@ -61,6 +61,8 @@ def test_answers_are_equal(scenario, served):
         scan = asking.scan(filter=condition)
         assert scan.plan().equals(own.scan(filter=condition).plan())
         assert scan.instant == own.scan().instant
+        assert asking.files(filter=condition).equals(own.files(filter=condition))
+        assert asking.stats(filter=condition).equals(own.stats(filter=condition))
     earliest = own.earliest_instant()
     assert asking.scan(as_of=earliest).plan().equals(own.scan(as_of=earliest).plan())
 

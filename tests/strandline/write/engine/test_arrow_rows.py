@@ -217,6 +217,14 @@ def test_only_times_that_are_no_part_of_a_null_count(column: pa.Array) -> None:
     assert stored.cast(column.type).to_pylist() == column.to_pylist()
 
 
+@pytest.mark.parametrize("large", [True, False])
+def test_a_null_list_of_fixed_size_may_have_items_that_are_not_null(large: bool) -> None:
+    kind = pa.list_(pa.field("item", pa.float32(), nullable=False), 2)
+    rows = pa.table({"c": pa.array([[1.0, 2.0], None], kind)})
+    assert read_arrow_stream(rows, large=large)["c"].to_pylist() == [[1.0, 2.0], None]
+    assert read_arrow_stream(rows.slice(0, 1), large=large)["c"].to_pylist() == [[1.0, 2.0]]
+
+
 def test_a_nan_beside_a_time_in_a_null_struct_is_no_obstacle() -> None:
     floats = pa.array([1.0, math.nan])
     column = pa.StructArray.from_arrays([HIDDEN, floats], ["at", "x"], mask=FIRST_NULL)
