@@ -21,8 +21,7 @@ import click
 from strandline.cli.late_module import LateModule
 from strandline.cli.output import as_json
 from strandline.server.http.authorization import read_token_file
-from strandline.server.http.connection_registry import in_a_line
-from strandline.server.log_format import escaped
+from strandline.server.log_format import escaped, hanging_line
 from strandline.settings.setting import shortened
 from timeline.clock import Clock, SystemClock
 from timeline.errors import BadAnswerError, ServiceError
@@ -226,7 +225,7 @@ def as_lines(url: str, shown: Mapping[str, Any], trouble: str = "") -> Iterator[
         yield f"no answer: {trouble}"
     for each in servers:
         name = f"{each['server']}: " if each["server"] else ""
-        troubles = (each["error"], *(each["reasons"] or ()), *map(in_a_line, each["hanging"]))
+        troubles = (each["error"], *(each["reasons"] or ()), *map(hanging_line, each["hanging"]))
         for reason in filter(None, troubles):
             yield escaped(f"{name}{shortened(reason, _REASON_CHARACTERS)}")
     memory, ready_share = shown["memory"], shown["ready_share"]
