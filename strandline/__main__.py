@@ -141,8 +141,7 @@ def _one_line() -> Iterator[None]:
         failure = import_module("strandline.cli.failure")
         told = failure.in_a_line(error.format_message())
         if isinstance(error, click.NoSuchOption) and error.ctx is not None:
-            untaken = import_module("strandline.cli.untaken")
-            told = untaken.why_untaken(error.ctx.info_name, error.option_name) or told
+            told = failure.why_untaken(error.ctx.info_name, error.option_name) or told
         raise click.UsageError(told) from error
 
 

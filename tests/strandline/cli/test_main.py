@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from strandline.__main__ import COMMANDS, main
-from strandline.cli.untaken import UNTAKEN, why_untaken
+from strandline.cli.failure import UNTAKEN, why_untaken
 from tests.strandline.write.tables import client, row, table
 
 LIGHT = ("--version", "--help", "-h")
