@@ -104,6 +104,24 @@ def test_writes_are_followed_into_the_archive_where_savepoints_keep_all_that_are
     assert not reloads(metrics)
 
 
+@VERSIONS
+def test_writes_archived_unseen_are_followed_where_an_older_rollback_is_left(version: int) -> None:
+    """Old and new timeline share the rollback, so they don't tell that writes were missed."""
+    table = a_table(version)
+    failed = writes.begin(table, [(GROUP, "base")])
+    undoing.begin_rollback(table, failed)
+    undoing.finish_rollback(table)
+    view, metrics = watched(table)
+    for _ in range(3):
+        writes.complete(table, writes.begin(table, [(GROUP, "base")]))
+    writes.complete(table, writes.begin(table, [(("b", "b0-0"), "base")]))
+    asked = archiving.to_archive(table)
+    archiving.archive(table, [each for each in asked if each.action != ROLLBACK])
+    assert any(each.action == ROLLBACK for each in table.meta.active_timeline())
+    assert_as_rebuilt(view, table)
+    assert not reloads(metrics)
+
+
 # What goes away without a word.
 
 
