@@ -14,25 +14,25 @@ from tests.kit import reference
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted((*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/*.md")))
-DOCS, GUIDE = "tests/test_docs.py::", "tests/strandline/cli/test_command_line_guide.py::"
+CODE, GUIDE = "tests/test_document_code.py::", "tests/strandline/cli/test_command_line_guide.py::"
 RUN = (
-    ("docs/*/*.md", "python sh text", f"{DOCS}test_the_code_of_a_page_runs"),
-    ("README.md", "python", f"{DOCS}test_examples_of_the_readme_run"),
-    ("docs/reading.md", "python", f"{DOCS}test_examples_of_the_reading_guide_run"),
-    ("docs/tables.md", "python", f"{DOCS}test_examples_of_the_reading_guide_run"),
-    ("docs/doctor.md", "python", f"{DOCS}test_examples_of_the_reading_guide_run"),
-    ("docs/writing.md", "python", f"{DOCS}test_examples_of_the_writing_guide_run"),
-    ("docs/executors.md", "python", f"{DOCS}test_examples_of_the_guides_to_executors"),
-    ("docs/operating.md", "python", f"{DOCS}test_examples_of_the_guides_to_executors"),
+    ("docs/*/*.md", "python sh text", f"{CODE}test_the_code_of_a_page_runs"),
+    ("README.md", "python", f"{CODE}test_examples_of_the_readme_run"),
+    ("docs/reading.md", "python", f"{CODE}test_examples_of_the_reading_guide_run"),
+    ("docs/tables.md", "python", f"{CODE}test_examples_of_the_reading_guide_run"),
+    ("docs/doctor.md", "python", f"{CODE}test_examples_of_the_reading_guide_run"),
+    ("docs/writing.md", "python", f"{CODE}test_examples_of_the_writing_guide_run"),
+    ("docs/executors.md", "python", f"{CODE}test_examples_of_the_guides_to_executors"),
+    ("docs/operating.md", "python", f"{CODE}test_examples_of_the_guides_to_executors"),
     ("docs/command-line.md", "console", f"{GUIDE}test_examples_print_what_the_guide_says"),
     ("docs/command-line.md", "toml", f"{GUIDE}test_the_file_of_tables_in_the_guide_is_one"),
     ("docs/reading.md", "py text", "tests/spark/test_pages.py::test_reading_on_spark"),
     ("docs/how-to/stream.md", "py", "tests/spark/test_pages.py::test_a_stream"),
-    ("docs/tutorials/stream.md", "py", f"{DOCS}test_the_stream_of_the_tutorial_is_the_example"),
+    ("docs/tutorials/stream.md", "py", f"{CODE}test_the_stream_of_the_tutorial_is_the_example"),
     ("docs/tutorials/drop-in.md", "py", "tests/oracle/drop_in/test_tutorial.py::test_"),
-    ("docs/drop-in.md", "properties", f"{DOCS}test_the_job_of_the_tutorial_has_the_seven_options"),
+    ("docs/drop-in.md", "properties", f"{CODE}test_the_job_of_the_tutorial_has_the_seven_options"),
     ("*", "properties", "tests/test_code_blocks.py::test_every_property_is_one"),
-    ("*", "pyi", f"{DOCS}test_the_pages_of_python_names_are_what_the_docstrings_say"),
+    ("*", "pyi", "tests/test_docs.py::test_the_pages_of_python_names_are_what_the_docstrings_say"),
 )
 """Documents, languages of their blocks, and the test that runs or compares these."""
 EXAMPLE = "run by tests/test_examples.py or tests/spark/test_examples.py"
@@ -53,6 +53,7 @@ NOT_RUN: dict[str, dict[str, str]] = {
     "docs/doctor.md": {
         "strandline doctor /lake/flights": "tests of the doctor run it on tables with faults",
         "$ strandline doctor": SHOWN,
+        "strandline history /lake/flights": "test_preview.py has the file of a pending write",
     },
     "docs/drop-in.md": {"strandline serve": "needs that network; the tutorial's service runs"},
     "docs/executors.md": {
@@ -71,11 +72,16 @@ NOT_RUN: dict[str, dict[str, str]] = {
     "docs/how-to/s3.md": {"pip install": INSTALLS},
     "docs/how-to/size-a-fleet.md": {"group    table": SHOWN},
     "docs/how-to/slow-look-up.md": {"curl -s": SERVICE},
-    "docs/how-to/upgrade.md": {"git pull": INSTALLS, "createdb": "needs a fleet on PostgreSQL"},
+    "docs/how-to/upgrade.md": {
+        "git pull": INSTALLS,
+        "python3 -m venv /opt": INSTALLS,
+        "createdb": "needs a fleet on PostgreSQL",
+    },
     "docs/how-to/watch-a-fleet.md": {"fleet zk:": SHOWN, "seat  server": SHOWN},
     "docs/markers.md": {"<base path>": "the content of files"},
     "docs/operating.md": {
         "strandline serve": "the same as the tutorial's, which runs",
+        "mv new-cert.pem": "tests of `serve` renew a certificate by SIGHUP",
         "strandline.serve.storage.options": "a line of a file of settings",
         'curl -H "Authorization: Bearer $TOKEN" \'http://localhost': SERVICE,
         "$ curl -si": SERVICE,

@@ -1,6 +1,6 @@
 """Make the first tutorial's notebook from its page: ``python -m tests.kit.notebook --write``.
 
-``tests/test_docs.py`` fails if the notebook is out of date. It has no outputs.
+``tests/test_document_code.py`` fails if the notebook is out of date. It has no outputs.
 """
 
 from __future__ import annotations

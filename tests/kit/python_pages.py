@@ -1,6 +1,7 @@
 """The texts of docs/python/: whole docstrings, a page for each part; by ``tests.kit.reference``.
 
-Each page begins with an example, which `tests/test_docs.py` runs after the first tutorial's code.
+Each page begins with an example, which `tests/test_document_code.py` runs after the code of the
+first tutorial.
 Modules that import pyspark, which most environments don't have, are read as source.
 """
 

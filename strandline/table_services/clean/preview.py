@@ -14,12 +14,13 @@ from typing import Final
 import pyarrow as pa
 
 from fsview.files.row import UNKNOWN_SIZE
+from fsview.model.file_group import FileSlice
 from fsview.model.file_name import is_data_file, parse_data_file
 from strandline.records.schema.columns import COUNT, TEXT, schema_of
 from strandline.table_services.clean.plan import Fate
 from strandline.table_services.clean.planner import CleanPlanner
 from timeline.errors import InputError
-from timeline.instant import CLEAN, Instant
+from timeline.instant import CLEAN, COMMIT, DELTA_COMMIT, Instant
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import CleanMetadata, CommitMetadata
 from timeline.storage.base import checked_path
@@ -31,6 +32,11 @@ CLEANABLE_SCHEMA: Final = schema_of(partition=TEXT, file=TEXT, bytes=COUNT, reas
 
 _BATCH_ROWS: Final = 10_000
 _GOES_BY: Final = "the pending clean {} will delete it"
+_OF_PENDING_WRITE: Final = (
+    "belongs to the pending write {}; the next write rolls it back, unless it still runs"
+)
+_ROLLED_BACK: Final = (COMMIT, DELTA_COMMIT)
+"""Pending ones are writes; a pending replacecommit or compaction may be a plan, which waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +161,8 @@ def why(planner: CleanPlanner, timeline: Timeline, file: str) -> FileFate:
             return FileFate(partition, name, True, True, _GOES_BY.format(instant.requested_time))
     for fate in planner.fates(timeline, partition):
         if name in fate.found.sizes:
-            return FileFate(partition, name, True, fate.rule.deletes, fate.reason)
+            reason = _of_pending_write(timeline, fate.found) or fate.reason
+            return FileFate(partition, name, True, fate.rule.deletes, reason)
     for instant, metadata in _cleans_newest_first(meta, timeline):
         cleaned = metadata.partition_metadata.get(partition)
         names = () if cleaned is None else cleaned.success_delete_files
@@ -174,6 +181,14 @@ def why(planner: CleanPlanner, timeline: Timeline, file: str) -> FileFate:
         " on the timeline or in the archive has deleted one",
         hint="files of failed writes are deleted by rollbacks, which Table.history shows",
     )
+
+
+def _of_pending_write(timeline: Timeline, found: FileSlice) -> str:
+    """Return the reason of a slice that a pending write began; empty if none did."""
+    pending = timeline.pending().find(found.base_instant)
+    if pending is None or pending.action not in _ROLLED_BACK:
+        return ""
+    return _OF_PENDING_WRITE.format(pending.requested_time)
 
 
 def _writer(meta: TableMetaClient, timeline: Timeline, partition: str, name: str) -> str | None:

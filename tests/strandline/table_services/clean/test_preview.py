@@ -80,6 +80,21 @@ def test_nothing_goes_before_the_policy_says_so(subject):
     assert told(subject, path(A, time)).reason == Rule.YOUNG.value
 
 
+@pytest.mark.parametrize("commits", [1, 5])
+def test_a_file_of_a_pending_write_names_the_write(subject, commits):
+    """Whether or not the table has something that is old enough for the policy."""
+    for _ in range(commits):
+        subject.table.write(A)
+    pending = subject.table.begin([A, B])
+    time = pending.instant.requested_time
+    reason = (
+        f"belongs to the pending write {time}; the next write rolls it back, unless it still runs"
+    )
+    for group in (A, B):
+        found = told(subject, path(group, time))
+        assert (found.is_there, found.goes, found.reason) == (True, False, reason)
+
+
 def test_each_file_has_its_reason(subject):
     table = subject.table
     saved = table.write(A)
