@@ -21,7 +21,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
-try:
+from demo import packages_of
+
+with packages_of("demo"):
     from rich.console import Console
 
     from benchmarks.object_store.delay import ServerFailedError
@@ -35,8 +37,6 @@ try:
     from demo.report import files, terminal
     from demo.run import JobFailedError
     from demo.spark import NoJavaError
-except ImportError as missing:
-    sys.exit(f"the demo needs {missing.name}, which tox -e demo installs: {missing}")
 
 FEWEST_DAYS: Final = 3
 LOCAL: Final = "local"

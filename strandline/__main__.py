@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
-from errno import EPIPE
+from errno import EBADF, EPIPE
 from importlib import import_module
 from typing import Any, Final
 
@@ -108,8 +108,15 @@ class _Lazy(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find a command; an error names the nearest."""
+        """Find a command; an error names the nearest.
+
+        Raises:
+            OSError: There is no stdout for what the command prints. It is looked for before the
+                command changes anything; ``serve`` prints nothing.
+        """
         name = args[0]
+        if sys.stdout is None and name != "serve" and not ctx.resilient_parsing:
+            raise OSError(EBADF, "stdout is closed")
         if name in COMMANDS or name.startswith("-") or ctx.resilient_parsing:
             return super().resolve_command(ctx, args)
         near = import_module("strandline.settings.setting").nearest(name, COMMANDS)
@@ -134,8 +141,7 @@ def _one_line() -> Iterator[None]:
         failure = import_module("strandline.cli.failure")
         told = failure.in_a_line(error.format_message())
         if isinstance(error, click.NoSuchOption) and error.ctx is not None:
-            untaken = import_module("strandline.cli.untaken")
-            told = untaken.why_untaken(error.ctx.info_name, error.option_name) or told
+            told = failure.why_untaken(error.ctx.info_name, error.option_name) or told
         raise click.UsageError(told) from error
 
 

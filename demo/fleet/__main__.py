@@ -20,14 +20,18 @@ from importlib import import_module
 from pathlib import Path
 from typing import Final
 
-from demo.fleet.groups import run_groups
-from demo.fleet.groups_page import write_groups_page
-from demo.fleet.page import write_page
-from demo.fleet.run import FEWEST_ROUNDS, run
+from demo import packages_of
+
+with packages_of("fleet-demo"):
+    from demo.fleet.groups import run_groups
+    from demo.fleet.groups_page import write_groups_page
+    from demo.fleet.page import write_page
+    from demo.fleet.run import FEWEST_ROUNDS, run
 
 PAGE: Final = "report/fleet.html"
 GROUPS_PAGE: Final = "report/fleet-groups.html"
-PACKAGES: Final = ("kazoo", "matplotlib", "pandas", "psycopg", "pyspark")
+PACKAGES: Final = ("kazoo", "matplotlib", "psycopg", "pyspark")
+"""What is imported late."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

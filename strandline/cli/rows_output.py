@@ -17,7 +17,6 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from errno import EBADF
 from typing import IO, Any, Final
 
 import pyarrow as pa
@@ -61,8 +60,6 @@ def print_rows(
     Raises:
         InputError: There is no such column; the message names the nearest.
     """
-    if sys.stdout is None:
-        raise OSError(EBADF, "stdout is closed")
     reader = rows.to_reader() if hasattr(rows, "to_reader") else rows
     schema = _selected(reader.schema, columns)
     printed = _Counted(_limited(reader, limit), schema)

@@ -47,9 +47,9 @@ def tables(
     """Show the tables below a root.
 
     ROOT is a path or a URL. A table isn't searched, nor are folders whose names begin with a dot.
-    What can't be read has its reason in the column problem, and the exit code is 1; if ROOT can't
-    be read any more either, the search ends. A table is shown as soon as it is found, except as a
-    table.
+    The column problem says why a table is broken, or why a folder can't be read; for a folder the
+    exit code is 1, too. If ROOT can't be read any more either, the search ends. A table is shown as
+    soon as it is found, except as a table.
     """
     failed: list[StorageError] = []
     texts = [(name, pa.string()) for name in ("path", "name", "type", "problem")]
@@ -65,7 +65,7 @@ def tables(
 def _rows(
     source: TableSource, depth: int | None, failed: list[StorageError]
 ) -> Iterator[dict[str, Any]]:
-    """Yield the rows of tables and of what can't be read, whose errors are added to ``failed``."""
+    """Yield the rows of tables and of what can't be read; errors of storage go to ``failed``."""
     root = source.path.rstrip("/") or "/"
     storage = opening.open_storage(source.path, source.storage_options)
     try:
@@ -80,8 +80,11 @@ def _rows(
             if isinstance(row, StorageError):
                 failed.append(row)
             values = {"problem": row.message} if isinstance(row, StrandlineError) else row
-            # A name that isn't UTF-8 has escapes.
-            yield {"path": path.encode(errors="backslashreplace").decode(), **values}
+            # A name that isn't UTF-8 has escapes, also within a problem.
+            yield {
+                name: v.encode(errors="backslashreplace").decode() if isinstance(v, str) else v
+                for name, v in {"path": path, **values}.items()
+            }
     except StorageError as error:
         failed.append(error)
 

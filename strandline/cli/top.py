@@ -19,10 +19,9 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from strandline.cli.late_module import LateModule
-from strandline.cli.output import as_json
+from strandline.cli.output import as_json, counted
 from strandline.server.http.authorization import read_token_file
-from strandline.server.http.connection_registry import in_a_line
-from strandline.server.log_format import escaped
+from strandline.server.log_format import escaped, hanging_line
 from strandline.settings.setting import shortened
 from timeline.clock import Clock, SystemClock
 from timeline.errors import BadAnswerError, ServiceError
@@ -45,6 +44,8 @@ METRICS: Final = (
 _TABLES: Final = 1000
 """Most tables of a reading."""
 _REASON_CHARACTERS: Final = 300
+_HANGING: Final = 5
+"""Most tables of a server whose hanging requests have a line."""
 
 Read = Callable[..., Mapping[str, Any]]
 """``RestClient.get``."""
@@ -134,7 +135,7 @@ def figures(before: Reading, now: Reading) -> dict[str, Any]:
                 **{
                     name: each[name] for name in ("server", "error", "ready", "reasons", "uptime_s")
                 },
-                "hanging": each["hanging"] or [],
+                "hanging": [*map(_hanging, each["hanging"] or ())],
             }
             for each in servers
         ],
@@ -154,6 +155,17 @@ def figures(before: Reading, now: Reading) -> dict[str, Any]:
             for n in (table["requests"],)
         ],
     }
+
+
+def _hanging(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what ``hanging_line`` reads of a row, so that another form is found here."""
+    calls = [
+        {"kind": call["kind"], "cause": call["cause"], "seconds": float(call["seconds"])}
+        for call in row["calls"]
+    ]
+    clients = [*map(str, row["clients"])]
+    taken = {"seconds": float(row["seconds"]), "calls": calls, "clients": clients}
+    return {"table": row["table"], **taken}
 
 
 _OF_TABLES: Final = (
@@ -226,9 +238,12 @@ def as_lines(url: str, shown: Mapping[str, Any], trouble: str = "") -> Iterator[
         yield f"no answer: {trouble}"
     for each in servers:
         name = f"{each['server']}: " if each["server"] else ""
-        troubles = (each["error"], *(each["reasons"] or ()), *map(in_a_line, each["hanging"]))
+        hanging = each["hanging"][:_HANGING]  # the longest first
+        troubles = (each["error"], *(each["reasons"] or ()), *map(hanging_line, hanging))
         for reason in filter(None, troubles):
             yield escaped(f"{name}{shortened(reason, _REASON_CHARACTERS)}")
+        if more := len(each["hanging"]) - len(hanging):
+            yield escaped(f"{name}{counted(more, 'more table')} hang{'s' * (more == 1)}")
     memory, ready_share = shown["memory"], shown["ready_share"]
     many = len(shown["tables"])
     yield (
@@ -387,7 +402,8 @@ def top(
 
     URL is the address of a service, such as http://127.0.0.1:26754; in a fleet the figures are of
     all its servers. Rates and latencies are of the time between two readings. Tables whose storage
-    hangs are named first, with the calls under way and the clients that wait.
+    hangs are named first, of each server those that hang for longest, with the calls under way and
+    the clients that wait.
     """
     token = read_token_file(token_file)[0] if token_file else None
     client = v2.RestClient(url.rstrip("/"), token, ca_file=ca)

@@ -26,11 +26,11 @@ import select
 import sys
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 from datetime import datetime, timezone
 from types import TracebackType
-from typing import Final
+from typing import Any, Final
 
 logger = logging.getLogger(__name__)
 
@@ -68,6 +68,18 @@ def of_request(request_id: str) -> Iterator[None]:
 def escaped(text: str) -> str:
     r"""Return text with characters that aren't printable as ``\n``, ``\xNN``, ``\uNNNN``."""
     return _NOT_ASCII.sub(_escape, text)
+
+
+def hanging_line(row: Mapping[str, Any]) -> str:
+    """Return a row of ``HangingRequests.status`` as a line for people."""
+    calls = (
+        f"{each['kind']} for {each['cause']}, {each['seconds']:.0f} s" for each in row["calls"]
+    )
+    return (
+        f"{row['table']}: a request has held a thread for {row['seconds']:.0f} s; calls to its"
+        f" storage: {'; '.join(calls) or 'none that takes long'};"
+        f" waited for by {', '.join(row['clients']) or 'nobody'}"
+    )
 
 
 def _escape(match: re.Match[str]) -> str:

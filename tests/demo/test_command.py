@@ -1,11 +1,13 @@
 """The demo's command line: what is refused, and what is chosen."""
 
+import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
+from demo import packages_of
 from demo.__main__ import _arguments, _folder
 from demo.record import ServiceKill
 
@@ -36,12 +38,26 @@ def test_wrong_numbers_are_refused_with_what_is_allowed(words, told, capsys):
     assert told in capsys.readouterr().err
 
 
-def test_a_package_that_is_missing_is_named_at_the_start(monkeypatch):
-    monkeypatch.setitem(sys.modules, "duckdb", None)  # as if it weren't installed
-    for name in [name for name in sys.modules if name.startswith("demo.")]:
-        monkeypatch.delitem(sys.modules, name)
-    with pytest.raises(SystemExit, match="the demo needs duckdb, which tox -e demo installs"):
-        import_module("demo.__main__")
+@pytest.mark.parametrize(
+    ("module", "packages"),
+    [
+        ("demo.__main__", ("duckdb", "hudi", "matplotlib", "pandas", "rich")),
+        ("demo.fleet.__main__", ("duckdb", "hudi", "pandas")),
+    ],
+)
+def test_a_package_that_is_missing_is_named_at_the_start(module, packages):
+    """In a process of its own, as modules are imported anew without it."""
+    environment = "fleet-demo" if "fleet" in module else "demo"
+    for package in packages:
+        code = f"import sys; sys.modules[{package!r}] = None; import {module}"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        told = f"the demo needs {package}, which tox -e {environment} installs: "
+        assert (done.returncode, done.stderr[: len(told)]) == (1, told), done.stderr
+
+
+def test_a_module_of_the_demo_that_is_missing_is_no_package():
+    with pytest.raises(ModuleNotFoundError, match="no_such"), packages_of("demo"):
+        import_module("demo.no_such")
 
 
 def test_an_object_store_is_the_default():

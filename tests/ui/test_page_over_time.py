@@ -307,6 +307,37 @@ def test_data_is_shown_while_the_drawings_library_is_loaded_and_without_it(
     expect(beside).to_contain_text("p=1")
 
 
+def test_an_error_of_a_drawing_is_no_missing_library(visit: Visit) -> None:
+    """It is reported, and the box is drawn in by what comes next."""
+    late: list[Route] = []
+    visit.page.route("**/vendor/*.js", lambda route: late.append(route))
+    visit.page.goto(f"{visit.url}/ui/", wait_until="commit")
+    box = visit.page.locator("#odd")
+    visit.page.evaluate(
+        """async () => {
+          const box = document.createElement("div");
+          Object.assign(box, { id: "odd", className: "drawing" });
+          box.style = "width: 300px; height: 200px";
+          document.body.append(box);
+          const { Chart } = await import("/ui/chart.js");
+          window.odd = new Chart(box);
+          window.odd.draw(() => { throw new Error("odd data"); });
+        }"""
+    )
+    expect(box).to_have_attribute("aria-busy", "true")
+    with visit.page.expect_event("pageerror") as thrown:
+        late.pop().continue_()
+    assert "odd data" in thrown.value.message
+    assert any("odd data" in each for each in visit.troubles)
+    expect(box).not_to_have_attribute("aria-busy", "true")
+    expect(box).not_to_contain_text("Nothing can be drawn")
+    visit.page.evaluate(
+        "window.odd.draw(() => ({"
+        " xAxis: { data: ['a'] }, yAxis: {}, series: [{ type: 'bar', data: [1] }] }))"
+    )
+    visit.drawn(1)
+
+
 def test_a_late_answer_is_of_no_other_partition(visit: Visit, root: Path) -> None:
     path = root / "ordered"
     SmallTable(LocalStorage(str(path))).write(("p=1", "a-0"), ("p=2", "b-0"))

@@ -29,6 +29,7 @@ from strandline.server.http.limits import LINGER_S, Limits, possible_connections
 from strandline.server.http.refusals import Refusals
 from strandline.server.http.request import Application, Fields, RefusedError, RequestIds
 from strandline.server.http.server_options import HANGS_S
+from strandline.server.log_format import hanging_line
 from strandline.server.table_threads import TableThreads
 
 logger = logging.getLogger(__name__)
@@ -381,16 +382,4 @@ class HangingRequests:
         due = {t: s for t, s in held.items() if now - logged.get(t, -PERIOD_S) >= PERIOD_S}
         for row in self._rows(due):
             logged[row["table"]] = now
-            logger.warning("%s", in_a_line(row))
-
-
-def in_a_line(row: Mapping[str, Any]) -> str:
-    """Return a row of ``HangingRequests.status`` as a line for people."""
-    calls = (
-        f"{each['kind']} for {each['cause']}, {each['seconds']:.0f} s" for each in row["calls"]
-    )
-    return (
-        f"{row['table']}: a request has held a thread for {row['seconds']:.0f} s; calls to its"
-        f" storage: {'; '.join(calls) or 'none that takes long'};"
-        f" waited for by {', '.join(row['clients']) or 'nobody'}"
-    )
+            logger.warning("%s", hanging_line(row))

@@ -52,7 +52,7 @@ from timeline.timeline import Timeline
 
 SLICES: Final = pa.schema([("slice", pa.binary())])
 """The rows of a task: pickled file slices."""
-_MOST_KEPT_BYTES: Final = 16 << 20
+_MOST_KEPT_BYTES: Final = 8 << 20
 """Bytes of merged rows after which the allocators give back what they keep of them."""
 
 

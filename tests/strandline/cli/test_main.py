@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from strandline.__main__ import COMMANDS, main
-from strandline.cli.untaken import UNTAKEN, why_untaken
+from strandline.cli.failure import UNTAKEN, why_untaken
 from tests.strandline.write.tables import client, row, table
 
 LIGHT = ("--version", "--help", "-h")
@@ -50,7 +50,7 @@ def test_the_list_has_the_first_line_of_each_commands_help(name):
 
 def test_help_of_a_command_of_tables_imports_neither_arrow_nor_storage():
     """Arrow alone takes twice as long as the help."""
-    names = sorted(COMMANDS.keys() - {"fleet", "serve", "top"})
+    names = sorted(COMMANDS.keys() - {"fleet", "serve"})
     code = (
         "import sys; from strandline.__main__ import main\n"
         f"for name in {names}:\n"
@@ -146,6 +146,17 @@ def test_output_that_cannot_be_written_is_an_error_in_one_line(tmp_path):
     closed = f"{shlex.join(command)} >&-"
     done = subprocess.run(["sh", "-c", closed], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (1, "Error: can't write: stdout is closed\n")
+    timeline = tmp_path / "t" / ".hoodie" / "timeline"
+    before = {each.name for each in timeline.iterdir()}
+    for ended in (
+        [*command, "--apply", "--output", "json"],
+        [*command[:3], "count", str(tmp_path / "t")],
+        [*command[:3], "top", "http://127.0.0.1:1", "--once"],
+    ):
+        closed = f"{shlex.join(ended)} >&-"
+        done = subprocess.run(["sh", "-c", closed], capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (1, "Error: can't write: stdout is closed\n")
+    assert {each.name for each in timeline.iterdir()} == before
     read, write = os.pipe()
     os.close(read)  # a reader that has left
     done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True)

@@ -349,6 +349,26 @@ def test_tables_are_found_below_a_root(written, tmp_path):
     assert f"there is no folder {tmp_path / 'none'}" in none.stderr
 
 
+def test_a_broken_table_has_its_problem_and_the_exit_code_is_that_of_success(tmp_path):
+    (tmp_path / "t" / ".hoodie").mkdir(parents=True)
+    (tmp_path / "t" / ".hoodie" / "hoodie.properties").write_text("hoodie.table.name=broken\n")
+    done = run("tables", tmp_path, "--output", "jsonl")
+    assert (done.exit_code, done.stderr) == (0, "1 table\n")
+    assert "hoodie.table.version" in json.loads(done.stdout)["problem"]
+
+
+def test_a_root_whose_name_is_not_utf8_has_escapes(written, tmp_path):
+    """In the path, and where the problem of a broken table names it."""
+    root = tmp_path / os.fsdecode(b"b\xff")
+    shutil.copytree(written / ".hoodie", root / ".hoodie")
+    (row,) = rows_of(root)
+    assert (row["path"], row["problem"]) == (f"{tmp_path}/b\\udcff", None)
+    (root / ".hoodie" / "hoodie.properties").write_text("hoodie.table.name=broken\n")
+    (row,) = rows_of(root)
+    assert (row["path"], row["name"]) == (f"{tmp_path}/b\\udcff", None)
+    assert f"{tmp_path}/b\\udcff" in row["problem"]
+
+
 @pytest.mark.parametrize("method", ["stat", "list"])
 def test_a_folder_that_can_not_be_read_does_not_hide_tables(written, tmp_path, monkeypatch, method):
     for name in ("a", "b", "c"):

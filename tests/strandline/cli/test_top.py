@@ -155,6 +155,27 @@ def test_tables_that_hang_are_named_with_calls_and_clients() -> None:
     ]
 
 
+def test_of_many_tables_that_hang_each_server_has_the_longest() -> None:
+    stuck = [
+        {"table": f"/lake/{n}", "seconds": 400.0 - n, "calls": [], "clients": []}
+        for n in range(300)
+    ]
+    a = {**server(1, "http://a:1"), "hanging": stuck}
+    b = {**server(1, "http://b:1"), "hanging": stuck[:6]}
+    ((shown, _),) = seen(*(status(a, b), tables(0)) * 2)
+    assert [each["hanging"] for each in shown["servers"]] == [stuck, stuck[:6]]
+    lines = list(as_lines(URL, shown))
+    longest = [f"/lake/{n}: a request has held" for n in range(5)]
+    for at, url, more in (
+        (1, "http://a:1", "295 more tables hang"),
+        (7, "http://b:1", "1 more table hangs"),
+    ):
+        for line, told in zip(lines[at : at + 5], longest, strict=True):
+            assert line.startswith(f"{url}: {told}")
+        assert lines[at + 5] == f"{url}: {more}"
+    assert lines[13].startswith("look-ups ")
+
+
 def test_counters_of_a_server_that_began_anew_count_from_nothing() -> None:
     ((shown, _),) = seen(status(server(9)), tables(90), status(server(1)), tables(10))
     assert shown["lookups_per_s"] == 5
@@ -210,6 +231,16 @@ def test_frames_go_on_while_the_server_is_away() -> None:
 
 def test_what_isnt_a_status_is_named() -> None:
     for answer in ({"servers": 3}, {"servers": [{"metrics": {}}]}, {"servers": [7]}):
+        with pytest.raises(BadAnswerError, match="another form"):
+            seen(answer, tables(0), answer, tables(0))
+    right = {"table": "/t", "seconds": 9.0, "calls": [], "clients": []}
+    for wrong in (
+        {},
+        {**right, "seconds": "long"},
+        {**right, "calls": [{"kind": "list"}]},
+        {**right, "clients": None},
+    ):
+        answer = status({**server(1), "hanging": [wrong]})
         with pytest.raises(BadAnswerError, match="another form"):
             seen(answer, tables(0), answer, tables(0))
 

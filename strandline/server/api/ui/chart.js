@@ -58,11 +58,13 @@ export class Chart {
     this.box.setAttribute("aria-busy", "true");
     try {
       echarts = await library;
-      if (this.describe === describe) this.#draw(describe);
     } catch (error) {
       this.box.textContent = `Nothing can be drawn; the table has the figures. Reload the page to try again. (${error.message})`;
+      return;
+    } finally {
+      this.box.removeAttribute("aria-busy");
     }
-    this.box.removeAttribute("aria-busy");
+    if (this.describe === describe) this.#draw(describe);
   }
 
   /** Follows the size of the box, which an observer reports once at the start, too. */

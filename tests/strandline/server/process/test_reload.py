@@ -10,11 +10,13 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import urllib.error
 from contextlib import ExitStack
+from errno import ENXIO
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, TextIO
 
 import pytest
 
@@ -86,21 +88,37 @@ def test_a_signal_before_the_settings_are_read_ends_nothing(tmp_path: Path) -> N
     place, pipe = Place(tmp_path), tmp_path / "pipe"
     os.mkfifo(pipe)
     command = [sys.executable, "-m", "strandline", "serve", "--config", str(pipe), "--port", "0"]
-    with (
-        on_hang_up(signal.SIG_DFL),
-        subprocess.Popen(command, env=environment(), stderr=subprocess.PIPE, text=True) as process,
-    ):
+    with on_hang_up(signal.SIG_DFL), ExitStack() as stack:
+        process = stack.enter_context(
+            subprocess.Popen(command, env=environment(), stderr=subprocess.PIPE, text=True)
+        )
+        stack.callback(process.kill)
+        late = threading.Timer(PATIENCE_S, process.kill)  # ends each wait for the process
+        late.start()
+        stack.callback(late.cancel)
         assert process.stderr is not None
-        with pipe.open("w") as settings:  # once the process has opened it to read
+        with opened_by(process, pipe) as settings:
             process.send_signal(signal.SIGHUP)
             settings.write(place.config.read_text())
         assert "serving " in next(process.stderr)
-        pipe.write_text(place.config.read_text())
+        with opened_by(process, pipe) as settings:
+            settings.write(place.config.read_text())
         found = RELOADED.fullmatch(next(process.stderr))
         assert found is not None
         assert found[1] == "nothing has changed"
         process.terminate()
         assert process.wait(PATIENCE_S) == 0
+
+
+def opened_by(process: subprocess.Popen[str], pipe: Path) -> TextIO:
+    """Open a pipe to write as soon as a process has opened it to read."""
+    while True:
+        try:
+            return os.fdopen(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK), "w")
+        except OSError as nobody_reads:
+            if nobody_reads.errno != ENXIO or process.poll() is not None:
+                raise
+        pause()
 
 
 @pytest.mark.property

@@ -27,7 +27,7 @@ def path(group: tuple[str, str], time: str) -> str:
     return f"{partition}/{file_id}_0-0-0_{time}.parquet"
 
 
-def seen(subject: Subject, policy: str = KEEP_LATEST_COMMITS):
+def seen(subject: Subject):
     subject.view.sync()
     return preview(subject.cleaner.planner, subject.table.meta.active_timeline())
 
@@ -137,7 +137,8 @@ def test_by_versions_the_number_is_the_reason():
     times = [subject.table.write(A) for _ in range(3)]
     assert told(subject, path(A, times[0])).reason == "2 newer slices of its file group stay"
     assert told(subject, path(A, times[1])).reason == "one of the newest 2 slices of its file group"
-    assert seen(subject, KEEP_LATEST_FILE_VERSIONS).earliest == ""
+    found = seen(subject)
+    assert (found.policy, found.earliest) == (KEEP_LATEST_FILE_VERSIONS, "")
 
 
 def test_a_file_that_is_gone_names_the_clean_that_deleted_it(subject):
