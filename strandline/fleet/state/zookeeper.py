@@ -145,14 +145,20 @@ class Nodes:
             return None
 
     def all(self) -> dict[str, Any]:
-        """Return the data and the ``ZnodeStat`` of all nodes, by name, as they are at one time."""
+        """Return the data and the ``ZnodeStat`` of all nodes, by name, as they are at one time.
+
+        Cost: the time of two requests, as those of a session are answered in order.
+        """
         with self.mapped():
             for _ in range(_ATTEMPTS):
-                parent = self._parent()
-                names = self.read("get_children", "") or ()
+                synced = self.client.sync_async(self.root)
+                first, listed = self._asked("exists", ""), self._asked("get_children", "")
+                synced.get(timeout=self.answer_s)
+                parent, names = self._there(self._answered(first)), self._answered(listed) or ()
                 asked = {name: self._asked("get", name) for name in names}
+                last = self._asked("exists", "")
                 found = {name: self._answered(each) for name, each in asked.items()}
-                now = self.read("exists", "")
+                now = self._answered(last)
                 # Each transaction changes the parent; a session may end in between.
                 if now is not None and now.mzxid == parent.mzxid:
                     return {name: node for name, node in found.items() if node is not None}
@@ -160,7 +166,10 @@ class Nodes:
 
     def _parent(self) -> Any:
         """Return the newest ``ZnodeStat`` of the parent."""
-        parent = self.find("exists", "")
+        return self._there(self.find("exists", ""))
+
+    def _there(self, parent: Any) -> Any:
+        """Return the parent's ``ZnodeStat``, which there must be."""
         if parent is None:
             raise StateUnavailableError(f"{self.place} was deleted while it was in use")
         return parent
