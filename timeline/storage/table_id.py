@@ -108,6 +108,15 @@ def absolute(base_path: str) -> str:
     return local_path(base_path) if is_relative(base_path) else base_path
 
 
+def id_text(base_path: str) -> str:
+    """Return the text that names a client's table: its id; a relative path, which is none, as is.
+
+    Raises:
+        ValueError: It is empty.
+    """
+    return base_path if is_relative(base_path) else str(TableId.of(base_path))
+
+
 def _local_text(base_path: str) -> str | None:
     """Return a local base path without its scheme, ``None`` for any other URL."""
     match = _URL.fullmatch(base_path)

@@ -28,7 +28,7 @@ from strandline.server.http.request import Request
 from strandline.server.log_format import of_request
 from strandline.settings.setting import shortened
 from timeline.clock import Clock
-from timeline.storage.table_id import TableId
+from timeline.storage.table_id import id_text
 
 logger = logging.getLogger(__name__)
 
@@ -199,7 +199,7 @@ class Refusals:
     def _count_client(self, refusal: Refusal, code: str) -> None:
         """Count a refusal by its table and client, whose number clients choose."""
         counts = self._by_client[refusal.admitted]
-        table = str(TableId.of(refusal.table)) if refusal.table else ""
+        table = id_text(refusal.table) if refusal.table else ""
         kind = _Kind(code, _shown(table, _TABLE_CHARACTERS), refusal.peer)
         if kind not in counts and len(counts) >= CLIENTS:
             kind = _Kind(code, _OTHERS, _OTHERS)

@@ -72,7 +72,7 @@ from timeline.clock import Clock, SystemClock
 from timeline.errors import StrandlineError
 from timeline.storage.base import Storage
 from timeline.storage.open import open_storage
-from timeline.storage.table_id import TableId
+from timeline.storage.table_id import TableId, id_text
 
 logger = logging.getLogger(__name__)
 
@@ -550,7 +550,7 @@ class Parts:
     def _count_refusal(self, table: str, code: str) -> None:
         """Export a refusal about a table that a client named."""
         key = "table_refusals", (("code", code),)
-        self.metrics.exported.add_of_anybody(str(TableId.of(table)), key, 1)
+        self.metrics.exported.add_of_anybody(id_text(table), key, 1)
 
     def _forget_calls_of(self, table: TableView) -> None:
         """Export the last calls of a table that was closed; ``_lock`` is held."""

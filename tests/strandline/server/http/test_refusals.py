@@ -207,6 +207,18 @@ def test_the_first_tables_and_clients_are_counted_each(refusals: Refusals) -> No
     assert sum(counted.values()) == 2 * (CLIENTS + 3) + 2
 
 
+def test_a_relative_path_is_shown_as_it_is(
+    refusals: Refusals, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The server's folder is no client's affair, and may be gone."""
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    refusals.note(one(table="lake/t", code="x"))
+    assert [each["table"] for each in refusals.by_client()] == ["lake/t"]
+
+
 def test_a_job_outside_the_roots_is_logged(
     server: ServiceServer, base: Path, lines: pytest.LogCaptureFixture
 ) -> None:
