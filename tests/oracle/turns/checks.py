@@ -76,9 +76,7 @@ class Readers:
         yield from differing_rows("plain reader", expected, reader.rows(path, unique=False) or ())
         yield from differing_rows("Table", expected, rows_of(Table(path).to_arrow(), by="v"))
         yield from differing_rows("Hudi", expected, self._by_hudi("snapshot"))
-        # Of version 6 hudi-rs leaves out logs on top of a planned compaction, Hudi's own, too.
-        plans = any(name.endswith(".compaction.requested") for name in reader.pending(path))
-        if not (plans and self._form.version == 6):
+        if not (self._form.version == 6 and _has_logs_of_plans(path)):
             yield from differing_rows("hudi-rs", expected, rows_of(through_hudi_rs(path), by="v"))
         if self._form.has_logs:
             expected = rows_of_base_files(path)
@@ -101,6 +99,16 @@ def rows_of_base_files(path: Path) -> list[Row]:
     files = (path / place / name for (place, _), name in reader.newest_files(path).items())
     rows = [row for file in files for row in reader.stored_rows(file)]
     return [{name: row[name] for name in row if name not in META_FIELDS} for row in rows]
+
+
+def _has_logs_of_plans(path: Path) -> bool:
+    """Whether logs are on top of a planned compaction.
+
+    hudi-rs leaves these out on version 6, Hudi's own, too; they have the plan's instant there.
+    """
+    pending = reader.pending(path)
+    plans = {name[:17] for name in pending if name.endswith(".compaction.requested")}
+    return any(instant in plans for _, _, _, instant, _ in reader.logs(path))
 
 
 class Follower:

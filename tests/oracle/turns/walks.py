@@ -96,6 +96,8 @@ WALKS: Final = {
     ),
 }
 """Release → its walks; together they have some 900 steps."""
+PARTS: Final = {HUDI_0, *(walk.name for walk in WALKS[HUDI])}
+"""The tests of walks: each of the newest release, all of the older one together."""
 
 KINDS: Final = (
     *("upsert", "insert", "bulk_insert", "insert stored keys", "insert keys twice"),
