@@ -47,10 +47,10 @@ COMMANDS: Final[Mapping[str, str]] = {
 _BESIDE: Final = {
     **dict.fromkeys(
         ("commit", "files", "history", "inspect", "partitions", "properties", "schema", "slices"),
-        "metadata",
+        "table_metadata",
     ),
     **dict.fromkeys(("count", "incremental", "read"), "rows"),
-    "stats": "metadata",
+    "stats": "table_metadata",
     "why": "clean",
 }
 """Name → the module of ``strandline.cli`` that has it, where that has another name."""

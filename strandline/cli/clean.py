@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import click
 
+from strandline.cli.common_options import TableSource, columns_option, limit_option, table_command
 from strandline.cli.late_module import LateModule
 from strandline.cli.output import counted
-from strandline.cli.table_command import TableSource, columns_option, limit_option, table_command
 from strandline.cli.writer_options import apply_options, refuse_with_apply, writer_options
 from strandline.server.log_format import escaped
 from strandline.table_services.clean.policy import (

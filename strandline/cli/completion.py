@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
+from strandline.cli.common_options import source_of
 from strandline.cli.late_module import LateModule
-from strandline.cli.table_command import source_of
 
 if TYPE_CHECKING:
     from fsview import local_view

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from strandline.cli.common_options import TableSource, columns_option, limit_option, table_command
 from strandline.cli.late_module import LateModule
 from strandline.cli.output import counted
-from strandline.cli.table_command import TableSource, columns_option, limit_option, table_command
 from timeline.errors import InputError
 
 if TYPE_CHECKING:

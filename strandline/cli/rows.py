@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from strandline.cli.late_module import LateModule
-from strandline.cli.output import counted
-from strandline.cli.table_command import (
+from strandline.cli.common_options import (
     TableSource,
     as_of_option,
     columns_option,
@@ -18,6 +16,8 @@ from strandline.cli.table_command import (
     table_command,
     until_option,
 )
+from strandline.cli.late_module import LateModule
+from strandline.cli.output import counted
 
 if TYPE_CHECKING:
     from strandline.cli import rows_output

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from strandline.cli.common_options import TableSource, columns_option, limit_option, root_command
 from strandline.cli.late_module import LateModule
 from strandline.cli.output import counted
-from strandline.cli.table_command import TableSource, columns_option, limit_option, root_command
 from timeline.errors import PathNotFoundError, StorageError, StrandlineError, TableNotFoundError
 
 if TYPE_CHECKING:

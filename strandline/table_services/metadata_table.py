@@ -21,7 +21,7 @@ from typing import Final
 from fsview.load.metadata_table import FILES, FOLDER
 from strandline.commit.lock.base import TableLock
 from strandline.commit.lock.settings import PROVIDER
-from strandline.table_services.rollback.permission import Permission
+from strandline.table_services.rollback.heartbeat_check import HeartbeatCheck
 from strandline.table_services.rollback.policy import FOREIGN, RollbackPolicy
 from timeline.clock import Clock
 from timeline.errors import UnsupportedTableError
@@ -66,8 +66,8 @@ def drop_metadata_table(
     with lock.held("dropping the metadata table"):
         config = read_table_config(storage)
         if not lock.is_shared:
-            permission = Permission(meta.storage.for_cause("heartbeat"), policy, lock, clock)
-            others = [i for i in meta.active_timeline().pending() if not permission.is_dead(i)]
+            check = HeartbeatCheck(meta.storage.for_cause("heartbeat"), policy, lock, clock)
+            others = [i for i in meta.active_timeline().pending() if not check.is_dead(i)]
             if others and config.named_metadata_partitions:
                 raise _refusal(config, storage.base_path, others)
             if others:

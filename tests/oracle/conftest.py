@@ -1,4 +1,4 @@
-"""One Spark session with Hudi's bundle for all oracle tests, a table of ours, the sum of all walks."""
+"""One Spark session with Hudi's bundle for all oracle tests, a table of ours, a sum of walks."""
 
 from __future__ import annotations
 

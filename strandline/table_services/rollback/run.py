@@ -40,9 +40,9 @@ from strandline.commit.others_heartbeats import (
 )
 from strandline.read.instants import Archive, rollbacks_in
 from strandline.table_services.rollback.execution import RollbackExecution
+from strandline.table_services.rollback.heartbeat_check import HeartbeatCheck, wait_for_late_readers
 from strandline.table_services.rollback.log_command import logs_on
 from strandline.table_services.rollback.pending_files import files_of_pending
-from strandline.table_services.rollback.permission import Permission, wait_for_late_readers
 from strandline.table_services.rollback.plan import (
     plan_rollback,
     planned_commands,
@@ -240,8 +240,8 @@ class Rollbacks:
 
     # Few writes find something to roll back.
     @cached_property
-    def _permission(self) -> Permission:
-        return Permission(self._storage, self._policy, self._lock, self._clock, self._wait)
+    def _heartbeats(self) -> HeartbeatCheck:
+        return HeartbeatCheck(self._storage, self._policy, self._lock, self._clock, self._wait)
 
     @cached_property
     def _execution(self) -> RollbackExecution:
@@ -319,7 +319,7 @@ class Rollbacks:
             return
         for other in timeline.pending():
             if other.requested_time != ours.requested_time and self._is_write(other):
-                self._permission.check_excluded(other, partial(self._is_pending, other))
+                self._heartbeats.check_excluded(other, partial(self._is_pending, other))
 
     def roll_back_failed(self) -> dict[str, str]:
         """Finish pending rollbacks and roll back failed writes, whether the policy is lazy or not.
@@ -343,7 +343,7 @@ class Rollbacks:
         Returns:
             Whether it was pending, and was rolled back.
         """
-        return bool(self._request(instant, self._permission.is_dead))
+        return bool(self._request(instant, self._heartbeats.is_dead))
 
     def free_plan(self, instant: Instant) -> bool:
         """Undo the execution of a compaction whose writer is dead, and leave its plan.
@@ -363,7 +363,7 @@ class Rollbacks:
         """
 
         def is_dead(found: Instant) -> bool:
-            return found.state is State.INFLIGHT and self._permission.is_dead(found)
+            return found.state is State.INFLIGHT and self._heartbeats.is_dead(found)
 
         timeline = self._meta.active_timeline()
         for rollback, plan in self._rollbacks_in(timeline):
@@ -371,9 +371,9 @@ class Rollbacks:
             if target is not None and target.commit_time == instant.requested_time:
                 self._resume(rollback, plan, timeline)
         if instant.state is State.INFLIGHT:
-            if self._permission.wait_for(instant, partial(self._is_pending, instant)):
+            if self._heartbeats.wait_for(instant, partial(self._is_pending, instant)):
                 self._request(instant, is_dead)
-        elif self._permission.is_alive(instant):
+        elif self._heartbeats.is_alive(instant):
             return False
         found = self._meta.active_timeline().find(instant.requested_time, instant.action)
         return found is not None and found.state is State.REQUESTED
@@ -442,8 +442,8 @@ class Rollbacks:
             if target is not None and target.is_completed:
                 undone.update(self._resume(rollback, plan, timeline))
         for instant in timeline.pending():
-            if self._is_write(instant) and self._permission.died_completing(instant):
-                undone.update(self._request(instant, self._permission.is_dead))
+            if self._is_write(instant) and self._heartbeats.died_completing(instant):
+                undone.update(self._request(instant, self._heartbeats.is_dead))
         return undone
 
     def _rollbacks_in(self, timeline: Timeline) -> list[tuple[Instant, RollbackPlan | None]]:
@@ -477,10 +477,10 @@ class Rollbacks:
             # Its writer was suspended before it created the inflight file, and will see the
             # rollback.
             return self._request(instant, lambda _: True)
-        if not self._permission.wait_for(instant, partial(self._is_pending, instant)):
+        if not self._heartbeats.wait_for(instant, partial(self._is_pending, instant)):
             return {}
         # Its writer's heartbeat may have resumed while this one waited for the lock.
-        return self._request(instant, self._permission.is_dead)
+        return self._request(instant, self._heartbeats.is_dead)
 
     def _was_rolled_back(self, instant: Instant) -> bool:
         """Return whether a completed rollback names a pending instant."""
@@ -503,15 +503,15 @@ class Rollbacks:
 
     def _is_abandoned(self, rollback: Instant, target: Instant | None) -> bool:
         """Return whether no writer is carrying out a rollback; Hudi's have no heartbeat."""
-        if not self._permission.is_alive(rollback):
+        if not self._heartbeats.is_alive(rollback):
             return True
         undoes_completed = target is not None and target.is_completed
-        if undoes_completed and self._permission.shares_lock(rollback):
+        if undoes_completed and self._heartbeats.shares_lock(rollback):
             # A rollback is carried out under the lock. So if this writer has the lock, the other's
             # rollback is finished or its writer is dead. Then the last beat, perhaps from another
             # machine, needn't expire first.
             return True
-        return self._permission.wait_for(rollback, partial(self._is_pending, rollback))
+        return self._heartbeats.wait_for(rollback, partial(self._is_pending, rollback))
 
     def _is_pending(self, instant: Instant) -> bool:
         """Return whether an instant is still pending, by a new listing."""

@@ -8,7 +8,7 @@ import pytest
 
 from strandline.commit.others_heartbeats import HeartbeatSettings, heartbeat_path
 from strandline.commit.own_heartbeat import Heartbeat
-from strandline.table_services.rollback.permission import wait_for_late_readers
+from strandline.table_services.rollback.heartbeat_check import wait_for_late_readers
 from tests.kit.concurrency.manual_clock import ManualClock
 from timeline.clock import SystemClock
 from timeline.instant import CLUSTERING, COMMIT

@@ -16,7 +16,7 @@ from strandline.commit.others_heartbeats import (
     this_process,
 )
 from strandline.commit.own_heartbeat import Heartbeat
-from strandline.table_services.rollback.permission import Permission
+from strandline.table_services.rollback.heartbeat_check import HeartbeatCheck
 from strandline.table_services.rollback.policy import RollbackPolicy, Verdict
 from tests.kit.storage.hooked_storage import HookedStorage
 from tests.kit.storage.memory_storage import MemoryStorage
@@ -238,7 +238,7 @@ def test_a_rollback_that_is_being_carried_out_is_not_resumed(setting):
         if path.endswith(".rollback.inflight") and kind == "create":
             setting.storage.fail.clear()
             (rollback,) = setting.meta.active_timeline().filter(lambda i: i.action == ROLLBACK)
-            seen.append(setting.rollbacks()._permission.is_alive(rollback))
+            seen.append(setting.rollbacks()._heartbeats.is_alive(rollback))
 
     setting.storage.fail.append(look)
     assert list(setting.repair()) == [instant.requested_time]
@@ -261,5 +261,5 @@ def test_an_announcement_made_while_the_beat_was_being_read_counts(tmp_path):
             storage.replace(path, b"")
 
     storage.hooks[1] = announce
-    permission = Permission(storage, EAGER, TableLock(), setting.clock)
-    assert not permission.is_dead(instant)
+    check = HeartbeatCheck(storage, EAGER, TableLock(), setting.clock)
+    assert not check.is_dead(instant)

@@ -1,4 +1,4 @@
-"""``Permission``: decides by heartbeats what may be rolled back; waits if one may expire.
+"""``HeartbeatCheck``: decides by heartbeats what may be rolled back; waits if one may expire.
 
 ``wait_for_late_readers`` waits for Hudi's writes that were requested earlier and may not have read
 the timeline yet. Hudi requests its instant under the lock and reads the timeline afterwards,
@@ -47,7 +47,7 @@ _LATE_POLL_S: Final = 0.2
 """Time between two listings of the timeline while a write may not have read it."""
 
 
-class Permission:
+class HeartbeatCheck:
     """Decides whether pending instants may be rolled back.
 
     Each check of a heartbeat makes the calls of ``read_beat``, twice if its writer is gone.

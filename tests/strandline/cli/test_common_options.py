@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from strandline.__main__ import main
-from strandline.cli.table_command import (
+from strandline.cli.common_options import (
     TableSource,
     as_of_option,
     columns_option,

@@ -11,10 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from strandline.cli.completion import complete_instant, complete_partition
-from strandline.cli.late_module import LateModule
-from strandline.cli.output import counted
-from strandline.cli.table_command import (
+from strandline.cli.common_options import (
     TableSource,
     as_of_option,
     columns_option,
@@ -24,6 +21,9 @@ from strandline.cli.table_command import (
     table_command,
     until_option,
 )
+from strandline.cli.completion import complete_instant, complete_partition
+from strandline.cli.late_module import LateModule
+from strandline.cli.output import counted
 from strandline.settings.setting import nearest
 from timeline.errors import InputError
 
