@@ -89,8 +89,8 @@ HEARTBEAT: Final = ServiceSetting(
 DEAD: Final = ServiceSetting(
     "strandline.fleet.dead.secs",
     10.0,
-    "Time after which a silent server counts as dead, and a standby takes its seat. ZooKeeper"
-    " allows 4 to 40 s by default.",
+    "Time after which a silent server counts as dead, and a standby takes its seat. With ZooKeeper"
+    " at most 80; by default it makes sessions of 4 to 40 s of it.",
     minimum=1,
     maximum=3600,
 )

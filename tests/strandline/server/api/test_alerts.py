@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.kit.reference import metrics
 from tests.strandline.server.api.promtool import (
+    EXAMPLES,
     STRANGE,
     alerts,
     dashboard_expressions,
@@ -82,4 +83,7 @@ def test_what_they_name_is_explained() -> None:
         grouped = re.findall(r"\bby \(([\w, ]*)\)", rule["expr"])
         for label in used:
             assert not grouped or any(label in group for group in grouped), rule
+        page, _, anchor = rule["annotations"]["runbook"].partition("#")
+        lines = (EXAMPLES.parent / page).read_text("utf-8").splitlines()
+        assert f"### {anchor.replace('-', ' ').capitalize()}" in lines, rule
     assert len({panel["title"] for panel in panels()}) == len(panels()) > 20
