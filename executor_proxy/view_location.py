@@ -264,10 +264,18 @@ class LocatedView(FileSystemView):
     ) -> None:
         self._view = view
         self._location = location
-        self._failure = failure
+        self._get_failure = failure
+
+    @property
+    def failure(self) -> str | None:
+        """Why the view lists storage in place of asking the service.
+
+        ``None``: it asks the service, or has none.
+        """
+        return self._get_failure()
 
     def __repr__(self) -> str:
-        at, failure = self._location(), self._failure()
+        at, failure = self._location(), self.failure
         instant = "newest" if at.timeline_hash == NEWEST else at.last_instant
         service = f"service={', '.join(at.urls)}" if at.urls else "no service"
         if failure is not None:

@@ -98,7 +98,7 @@ NOT_RUN: dict[str, dict[str, str]] = {
     "docs/tutorials/stream.md": {
         "pip install": INSTALLS,
         "python examples/stream.py": EXAMPLE,
-        "batch 0: 4 new": SHOWN,
+        "batch 0: 3 new": SHOWN,
         "echo '{": "adds a file to the checkout",
     },
     "docs/writing.md": {"hoodie.datasource.write.partitionpath.fields": SHOWN},

@@ -64,7 +64,8 @@ def read(
     "--since",
     required=True,
     metavar="TIME",
-    help="After this time: that of an instant, ISO 8601, or earliest.",
+    help="After this time: ISO 8601, the completion time of a commit (in table version 6 its"
+    " requested time), or earliest.",
 )
 @until_option
 @columns_option

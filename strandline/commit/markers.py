@@ -99,7 +99,7 @@ def own_files(markers: Collection[str], instant: str) -> tuple[str, ...]:
     )
     if len(own) < len(paths):
         logger.warning(
-            "%s: %d markers don't name data files of this instant and are ignored",
+            "%s: markers that don't name data files of this instant are ignored: %d",
             directory_path(instant),
             len(paths) - len(own),
         )

@@ -53,7 +53,7 @@ def open_solver(limit_s: float = LIMIT_S, gap: float = GAP) -> Solver:
     except ImportError as exc:
         raise ConfigError(
             f"the solver for plans needs scipy, which can't be imported: {exc}",
-            hint="pip install 'strandline[plan]'",
+            hint="pip install 'strandline[plan]'; --greedy does without",
         ) from exc
 
     def solve(placement: Placement, weights: Weights) -> Answer:

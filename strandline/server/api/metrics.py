@@ -237,7 +237,8 @@ def _gauges(figures: Mapping[str, Any]) -> Iterator[Metric]:
     yield _gauge("open_tables_limit", "Most open tables.", figures["open_tables_at_most"])
     yield _gauge("awaited_roots", "Roots that don't exist yet.", len(figures["awaited_roots"]))
     yield _gauge("memory_limit_bytes", "Memory budget.", budget["limit_bytes"])
-    yield _gauges_by("memory_bytes", "Memory by account.", "account", budget["accounts"])
+    accounts = "Memory by account: encoded answers, retained snapshots, records of packed files."
+    yield _gauges_by("memory_bytes", accounts, "account", budget["accounts"])
     in_memory = figures["store"]["in_memory"]["tables"]
     yield _gauge("store_failing_tables", "Tables in memory, as their store fails.", in_memory)
     yield _gauge(

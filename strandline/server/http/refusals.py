@@ -242,15 +242,16 @@ class Refusals:
         """
         return list(self._newest.values())[::-1]  # one step, as the loop may change it meanwhile
 
-    def log_due(self) -> None:
-        """Log the kinds whose period is over; called now and then.
+    def log_due(self, period_s: float = PERIOD_S) -> None:
+        """Log the kinds whose period is over; called now and then, and with 0 at the end.
 
         Cost: constant while no period is over.
         """
         now = self._clock.monotonic()
         for kinds in (self._by_kind, self._by_code):
-            while kinds and now - next(iter(kinds.values())).at >= PERIOD_S:
-                kind, logged = kinds.popitem(last=False)
+            due = [kind for kind, logged in kinds.items() if now - logged.at >= period_s]
+            for kind in due:
+                logged = kinds.pop(kind)
                 if logged.newest is not None:
                     kinds[kind] = _Logged(now)
                     status, text, request_id = logged.newest

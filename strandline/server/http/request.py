@@ -283,7 +283,7 @@ class RefusedError(Exception):
 
 _ONCE: Final = (b"host", b"authorization", b"transfer-encoding")
 _WITHOUT_HOST: Final = frozenset({"0.9", "1.0"})
-_UNAUTHORIZED: Final = "this service wants its bearer token in Authorization"
+_UNAUTHORIZED: Final = "this service wants its bearer token in Authorization, which has {}"
 
 
 def checked_fields(headers: Headers, method: bytes, version: str) -> Fields:
@@ -333,7 +333,8 @@ def check_admitted(
         return
     wanted = right_for(path_of(target))
     if wanted & peer.free != wanted:
-        raise RefusedError(401, _UNAUTHORIZED, {"www-authenticate": "Bearer"})
+        found = "another" if fields.get(b"authorization") else "none"
+        raise RefusedError(401, _UNAUTHORIZED.format(found), {"www-authenticate": "Bearer"})
 
 
 def may_report(admission: Admission, peer: AdmittedClient, fields: Fields) -> bool:

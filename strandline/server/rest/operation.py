@@ -237,7 +237,8 @@ OPERATIONS: Final = (
             Parameter(
                 "order",
                 "Which come first: `name`; `requests`: those with most look-ups; `bytes`: those"
-                " that hold most memory, `packed_bytes` and `retained_bytes` together.",
+                " that hold most, `packed_bytes` (in memory or in their store) and `retained_bytes`"
+                " together.",
                 default="name",
                 choices=("name", "requests", "bytes"),
             ),

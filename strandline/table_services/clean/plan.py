@@ -137,7 +137,7 @@ class Rule(Enum):
     SAVEPOINT = "the savepoint {0} names a file of its slice"
     LEASE = "held by the lease {0}"
     UNCOMMITTED = "its instant {0} isn't committed"
-    YOUNG = "nothing in the table is old enough for the policy"
+    YOUNG = "nothing in the table is old enough for {0}"
 
     @property
     def deletes(self) -> bool:

@@ -162,7 +162,8 @@ class CleanPlanner:
         if free is None:
             view = self._view
             groups = (*view.all_file_groups(partition), *view.all_replaced_file_groups(partition))
-            return tuple(Fate(each, Rule.YOUNG) for group in groups for each in group.slices)
+            slices = (each for group in groups for each in group.slices)
+            return tuple(Fate(each, Rule.YOUNG, str(self.settings)) for each in slices)
         fates = self._decided(timeline, free, partition)
         leases = self.leases.live()
         if not leases:

@@ -154,6 +154,11 @@ class CleanSettings:
         runs_beside = values.get(AUTOMATIC) and values.get(ASYNC)
         return values.read(cls, policy=_policy(values), asynchronous=runs_beside)
 
+    def __str__(self) -> str:
+        """The policy and how much it retains, as in ``KEEP_LATEST_COMMITS (10)``."""
+        kept = {KEEP_LATEST_COMMITS: self.retained, KEEP_LATEST_BY_HOURS: self.hours}
+        return f"{self.policy} ({kept.get(self.policy, self.versions)})"
+
     @property
     def has_earliest(self) -> bool:
         """Whether the policy has an earliest instant to retain."""

@@ -41,7 +41,10 @@ _REMEDIES: Final = {
         "service-pending": "execute its plan (strandline compact TABLE --apply or clean TABLE"
         " --apply), or roll it back",
         "write-pending": "make sure that no job has it, as an idle Flink job does; then the next"
-        " write rolls it back, or in Python WriteClient(LocalEngine(), TABLE).rollback(INSTANT)",
+        " write rolls it back, or in Python WriteClient(LocalEngine(), TABLE,"
+        " {}).rollback(INSTANT)",
+        "lock-left": "make sure that no writer has the lock, then delete the file; the option"
+        " hoodie.write.lock.filesystem.expire lets writers do that",
         "temp-file-left": _SWEPT,
         "marker-left": f"{_SWEPT}, or else the next write of this package does",
         "heartbeat-left": _SWEPT,

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from strandline.commit.lock.file_system import LOCK_FILE
 from strandline.server.marker.heartbeat import HEARTBEAT_FOLDER
 from strandline.table_services.doctor.finding import Finding
 from strandline.table_services.doctor.picture import DAY_MS, Picture, is_savepoint, is_write
@@ -240,7 +241,7 @@ def _time_ms(text: str, zone: str) -> int:
 
 
 def check_left(picture: Picture) -> Iterator[Finding]:
-    """Yield markers, heartbeats and temporary files that are a day old and serve nothing."""
+    """Yield markers, heartbeats, temporary files and a lock that stayed for a day."""
     for code, what, lefts in (
         ("marker-left", "the markers", picture.markers),
         ("heartbeat-left", "the heartbeat", picture.heartbeats),
@@ -261,6 +262,10 @@ def check_left(picture: Picture) -> Iterator[Finding]:
                 what = "a writer died while it wrote this temporary file"
                 paths = (f"{folder}/{info.name}",)
                 yield Finding("temp-file-left", what, paths, info.size, fixable=True)
+    for info in picture.folders.get(META_FOLDER, ()):
+        if info.name == LOCK_FILE and picture.is_old(mtime_ms=info.mtime_ms):
+            what = "a writer has held the table's lock for more than a day, or died with it"
+            yield Finding("lock-left", what, (f"{META_FOLDER}/{info.name}",), info.size)
 
 
 def is_temporary(info: FileInfo) -> bool:

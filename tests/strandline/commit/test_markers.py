@@ -159,7 +159,7 @@ def test_only_data_files_of_the_instant_count(subtests, tmp_path, caplog):
             storage.create(f"{folder}/MARKERS0", name.encode() + b"\n" + lines("eu/f"))
             assert marked_files(storage, T) == (own("eu/f"),)
             assert caplog.messages == [
-                f"{folder}: 1 markers don't name data files of this instant and are ignored"
+                f"{folder}: markers that don't name data files of this instant are ignored: 1"
             ]
 
 

@@ -193,7 +193,9 @@ def test_a_request_is_refused_before_its_body_and_any_handler(subtests: pytest.S
 def test_a_refusal_for_want_of_a_token_has_the_forms_of_all_errors(server: ServiceServer) -> None:
     text = last(server, request(HOT[1]))
     assert text.headers["www-authenticate"] == "Bearer"
-    assert text.body == b"this service wants its bearer token in Authorization"
+    wanted = b"this service wants its bearer token in Authorization, which has "
+    assert text.body == wanted + b"none"
+    assert last(server, request(HOT[1], "Authorization: Bearer no")).body == wanted + b"another"
     same = last(server, request(HOT[1], "Accept: application/json"))
     assert same.headers["content-type"] == "application/json"
     assert b'"status": 401' in same.body

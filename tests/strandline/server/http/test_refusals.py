@@ -81,6 +81,18 @@ def test_a_refusal_is_logged_at_once_and_repeats_once_a_minute(
     assert told(lines) == ["400 input to 10.0.0.7 for table /t: reason 59"]
 
 
+def test_the_rest_is_logged_at_the_end(
+    clock: ManualClock, refusals: Refusals, lines: pytest.LogCaptureFixture
+) -> None:
+    for number in range(3):
+        refusals.note(one(number))
+    refusals.note(one(code="view_behind"))
+    clock.advance(7000)
+    told(lines)
+    refusals.log_due(0)
+    assert told(lines) == ["400 input, 2 more in 7 s, the last to 10.0.0.7 for table /t: reason 2"]
+
+
 @pytest.mark.parametrize("other", [{"code": "view_behind"}, {"table": "/u"}, {"peer": "::1"}])
 def test_codes_tables_and_peers_are_logged_separately(
     refusals: Refusals, lines: pytest.LogCaptureFixture, other: dict[str, str]

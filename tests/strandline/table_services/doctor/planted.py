@@ -377,6 +377,11 @@ def a_heartbeat(table: Recorded) -> Names:
     return {table.put(f".hoodie/.heartbeat/{table.time()}", b"")}
 
 
+@plants("lock-left", "cow_basic_v9", "mor_basic_v6")
+def lock_of_a_dead_writer(table: Recorded) -> Names:
+    return {table.put(".hoodie/lock", b"{}")}
+
+
 @plants("temp-file-left", "cow_basic_v9", "cow_basic_v6", fixable=True)
 def half_an_instant(table: Recorded) -> Names:
     name = f"{table.time()}.commit.requested.0aa1bb22-1234-4321-8888-0123456789ab"
