@@ -152,7 +152,7 @@ class FileSystemView(ABC):
         return self.ask("latest_base_file", partition=partition, file_id=file_id)
 
     def all_latest_base_files(self) -> tuple[BaseFile, ...]:
-        """Return ``latest_base_files`` of the partitions loaded so far."""
+        """Return ``latest_base_files`` of the partitions that were asked for so far, as Hudi."""
         return self.ask("all_latest_base_files")
 
     def latest_base_files_before_or_on(

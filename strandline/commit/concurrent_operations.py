@@ -59,7 +59,7 @@ from timeline.errors import (
     PathNotFoundError,
     WriteConflictError,
 )
-from timeline.instant import Instant, State, completed_action
+from timeline.instant import DELTA_COMMIT, Instant, State, completed_action
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import CommitMetadata, RequestedReplaceMetadata
 from timeline.storage.base import FileKind
@@ -118,6 +118,15 @@ def batch_in_doubt(
             if announced is None or announced.stream == stream:
                 return instant
     return None
+
+
+def delta_commit_in_doubt(meta: TableMetaClient, now: Timeline) -> Instant | None:
+    """Return a delta commit in doubt, which may appear with a time before now; else ``None``.
+
+    Cost: three calls for each inflight delta commit.
+    """
+    deltas = now.filter(lambda each: each.action == DELTA_COMMIT)
+    return next((instant for instant, _ in _commits_in_doubt(meta, deltas)), None)
 
 
 def _commits_in_doubt(meta: TableMetaClient, now: Timeline) -> Iterator[tuple[Instant, Beat]]:

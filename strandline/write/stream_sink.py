@@ -205,7 +205,8 @@ class StreamSink:
         if compactor is None:
             return ()
         ended = compactor.take()
-        is_planned = result is not None and result.planned_compaction is not None
+        # A call that failed after the commit may have requested a plan nevertheless.
+        is_planned = result is not None and bool(result.planned_compaction or result.warnings)
         is_left = any(each.error is not None or each.left for each in ended)
         self._is_compaction_due = self._is_compaction_due or is_planned or is_left
         if self._is_compaction_due and not compactor.is_running:

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from fsview.model.file_group import FileSlice
 from fsview.model.file_system_view import FileSystemView, LookupQuery, partition_names
-from strandline.commit.concurrent_operations import newest_time
+from strandline.commit.concurrent_operations import delta_commit_in_doubt, newest_time
 from strandline.commit.conflict import FIRST_LOGS_OF_WRITERS
 from strandline.commit.lock.base import TableLock
 from strandline.records.schema.columns import COUNT, TEXT, schema_of
@@ -112,14 +112,14 @@ class CompactionPlanner:
 
         Raises:
             ConfigError: The strategy doesn't fit the table's partitions.
-            ConcurrentWriteError: Another writer took the same time; or, in table version 6, a delta
-                commit is in flight, or was made meanwhile, and the caller asks for a compaction
-                whether it is due or not.
+            ConcurrentWriteError: Another writer took the same time; or a delta commit is in doubt,
+                or in table version 6 in flight, or was made meanwhile, and the caller asks for a
+                compaction whether it is due or not.
             LockError: The lock wasn't acquired, or was lost; nothing was requested.
             ViewBehindError: The view lacks a completed write.
 
         Cost: a list of the timeline, and if one is due, of all partitions that the view hasn't
-            loaded; a create; in table version 6 another list, unless processes share the lock.
+            loaded; a create; another list, unless processes share the lock.
         """
         with lock.held("planning a compaction"):
             timeline = self._meta.active_timeline()
@@ -184,15 +184,23 @@ class CompactionPlanner:
         return plan_compaction(slices, self._taken(), self._settings, self._file_bytes)
 
     def _refuse_pending(self, timeline: Timeline) -> None:
-        """Refuse to plan while a delta commit is in flight, in table version 6.
+        """Refuse to plan beside a delta commit whose logs would belong to the slices compacted.
 
-        Its logs are named by the slice that would be compacted, and wouldn't be in the plan, so
-        their rows would be lost once it completes.
+        They wouldn't be in the plan, so their rows would be lost once it completes. In table
+        version 6 its logs are named by these slices. From version 8 on its completion time decides,
+        which one in doubt may have chosen before the compaction's.
 
         Raises:
             ConcurrentWriteError: There is one; the message names it.
         """
         if self._meta.config.version >= FIRST_LOGS_OF_WRITERS:
+            found = delta_commit_in_doubt(self._meta, timeline)
+            if found is not None:
+                raise ConcurrentWriteError(
+                    f"delta commit {found.requested_time} of {self._meta.storage.base_path} is in"
+                    " doubt, and a compaction planned now would lose its rows if it completes",
+                    hint="repeat it when the commit has appeared or was rolled back",
+                )
             return
         for instant in timeline.pending():
             if instant.action == DELTA_COMMIT:
@@ -203,15 +211,13 @@ class CompactionPlanner:
                 )
 
     def _refuse_made_since(self, timeline: Timeline) -> None:
-        """Refuse a plan if delta commits were made since, in table version 6: it lacks their logs.
+        """Refuse a plan if delta commits were made since: it lacks their logs.
 
         Raises:
             ConcurrentWriteError: There is one; the message names it.
 
         Cost: a list of the timeline.
         """
-        if self._meta.config.version >= FIRST_LOGS_OF_WRITERS:
-            return
         now = self._meta.active_timeline()
         self._refuse_pending(now)
         for instant in now:

@@ -163,7 +163,7 @@ class Walker:
         if planned:
             return {
                 "ours compacts what is planned": (6, self._compact),
-                "hudi compacts what is planned": (6, lambda: self.hudi.compact(planned[0]) or ""),
+                "hudi compacts what is planned": (6, lambda: self._compact_by_hudi(planned[0])),
                 "ours dies compacting": (4, self._die_compacting),
             }
         found: dict[str, tuple[int, Action]] = {"ours compacts": (5, self._compact)}
@@ -265,6 +265,13 @@ class Walker:
     def _compact(self) -> str:
         result = self.ours.compact()
         return "nothing" if result is None else f"{result.instant}, {result.finished}"
+
+    def _compact_by_hudi(self, planned: str) -> str:
+        self.hudi.compact(planned)
+        found = self.timeline().find(planned)
+        assert found is not None, planned
+        assert found.is_completed, found
+        return planned
 
     def _die_compacting(self) -> str:
         return self.ours.die_compacting()

@@ -30,9 +30,7 @@ from tests.strandline.write.streamed import (
 )
 from tests.strandline.write.tables import OPTIONS, client
 from timeline.clock import SystemClock
-from timeline.errors import (
-    StorageUnavailableError,
-)
+from timeline.errors import AlreadyExistsError, StorageError, StorageUnavailableError
 from timeline.storage.local import LocalStorage
 
 
@@ -170,6 +168,45 @@ def test_a_compactor_that_cannot_start_is_reported_and_tried_again(tmp_path: Pat
     made.close()
     assert ended[1].error is None
     assert batches(tmp_path / "t") == list(range(next(numbers)))
+
+
+class LostAnswer(HookedStorage):
+    """Creates the first plan of a compaction, and fails.
+
+    Args:
+        base: The table.
+        error: The error.
+    """
+
+    def __init__(self, base: Path, error: StorageError) -> None:
+        super().__init__(base)
+        self._error: StorageError | None = error
+
+    def create(self, path: str, data: bytes = b"") -> None:
+        super().create(path, data)
+        if path.endswith(".compaction.requested") and self._error is not None:
+            error, self._error = self._error, None
+            raise error
+
+
+@pytest.mark.parametrize("version", ["6", "9"])
+@pytest.mark.parametrize("error", [StorageUnavailableError("lost"), AlreadyExistsError("repeated")])
+def test_a_plan_whose_request_seems_to_have_failed_is_executed(
+    tmp_path: Path, version: str, error: StorageError
+) -> None:
+    base = tmp_path / "t"
+    options = {**EVERY_2, "write__table__version": version}
+    with opened(base, LostAnswer(base, error), **options) as sink:
+        numbers = iter(range(1000))
+
+        def write() -> None:
+            number = next(numbers)
+            sink.write(rows(number), number, "q")
+
+        write()
+        settled(
+            lambda: any(name.endswith(".commit") for name in reader.timeline_names(base)), write
+        )
 
 
 def test_a_copy_on_write_table_has_no_planned_compactions(tmp_path: Path) -> None:
