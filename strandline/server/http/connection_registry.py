@@ -262,7 +262,7 @@ class ConnectionRegistry:
         if self._timer is not None:
             self._timer.cancel()
         self._log_counts()
-        self.refusals.log_due(0)
+        self.refusals.log_rest()
 
     async def _cancel_tasks(self) -> None:
         tasks = tuple(self._tasks)

@@ -242,25 +242,24 @@ class Refusals:
         """
         return list(self._newest.values())[::-1]  # one step, as the loop may change it meanwhile
 
-    def log_due(self, period_s: float = PERIOD_S) -> None:
-        """Log the kinds whose period is over; called now and then, and with 0 at the end.
+    def log_due(self) -> None:
+        """Log the kinds whose period is over; called now and then.
 
         Cost: constant while no period is over.
         """
         now = self._clock.monotonic()
         for kinds in (self._by_kind, self._by_code):
-            due = [kind for kind, logged in kinds.items() if now - logged.at >= period_s]
-            for kind in due:
-                logged = kinds.pop(kind)
+            while kinds and now - next(iter(kinds.values())).at >= PERIOD_S:
+                kind, logged = kinds.popitem(last=False)
                 if logged.newest is not None:
                     kinds[kind] = _Logged(now)
-                    status, text, request_id = logged.newest
-                    passed_s = now - logged.at
-                    with of_request(request_id):
-                        logger.warning(
-                            "%d %s, %d more in %.0f s, the last%s",
-                            *(status, kind.code, logged.count, passed_s, text),
-                        )
+                    _log_more(kind, logged, now)
+
+    def log_rest(self) -> None:
+        """Log all kinds, whose periods aren't over yet; called at the end."""
+        now = self._clock.monotonic()
+        for kind, logged in (*self._by_kind.items(), *self._by_code.items()):
+            _log_more(kind, logged, now)
 
     def status(self) -> list[dict[str, Any]]:
         """Return counts by route, status and code, fit for JSON; from any thread."""
@@ -269,3 +268,15 @@ class Refusals:
             {"route": route, "status": status, "code": code, "count": count}
             for (route, status, code), count in sorted(counted.items())
         ]
+
+
+def _log_more(kind: _Kind, logged: _Logged, now: float) -> None:
+    """Log how many more refusals of a kind there were since it was logged, if there were any."""
+    if logged.newest is None:
+        return
+    status, text, request_id = logged.newest
+    with of_request(request_id):
+        logger.warning(
+            "%d %s, %d more in %.0f s, the last%s",
+            *(status, kind.code, logged.count, now - logged.at, text),
+        )

@@ -89,7 +89,7 @@ def test_the_rest_is_logged_at_the_end(
     refusals.note(one(code="view_behind"))
     clock.advance(7000)
     told(lines)
-    refusals.log_due(0)
+    refusals.log_rest()
     assert told(lines) == ["400 input, 2 more in 7 s, the last to 10.0.0.7 for table /t: reason 2"]
 
 
