@@ -172,24 +172,27 @@ def planned_slice(
             6, where readers consider them part of the new base file, in the plan or not.
 
     Returns:
-        ``None`` if it had only logs, and none is left.
+        ``None`` if it had only logs, and none is left; or if none is left, and a write has
+        rewritten the base file since, as it may once a group has no logs.
 
     Raises:
         CorruptMetadataError: The group doesn't have the base file.
     """
     base = known.base_file
-    planned = operation.data_file_path and _name(operation.data_file_path)
-    if planned != (None if base is None else base.name):
-        raise CorruptMetadataError(
-            f"{source} names base file {planned} of file group {operation.file_id} in partition"
-            f" {operation.partition_path!r}, which has {None if base is None else base.name}"
-        )
     names = {_name(path) for path in operation.delta_file_paths}
     logs = tuple(
         log
         for log in known.log_files
         if log.name in names or (whole and log.instant == operation.base_instant_time)
     )
+    planned = operation.data_file_path and _name(operation.data_file_path)
+    if planned != (None if base is None else base.name):
+        if base is not None and base.instant > operation.base_instant_time and not logs:
+            return None
+        raise CorruptMetadataError(
+            f"{source} names base file {planned} of file group {operation.file_id} in partition"
+            f" {operation.partition_path!r}, which has {None if base is None else base.name}"
+        )
     return None if base is None and not logs else replace(known, log_files=logs)
 
 

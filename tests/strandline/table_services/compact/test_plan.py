@@ -146,6 +146,18 @@ def test_logs_that_were_rolled_back_are_left_out():
     assert planned_slice(only_logs, replace(group("e", None), log_files=()), "plan") is None
 
 
+def test_a_group_whose_logs_were_rolled_back_may_have_been_rewritten_since():
+    planned = operation(group("a", 1, 10))
+    base = group("a", 1).base_file
+    assert base is not None
+    later = replace(base, name="later.parquet", instant="20991231000000000")
+    known = replace(group("a", 1), base_file=later, base_instant=later.instant)
+    assert planned_slice(planned, known, "plan") is None
+    with_log = replace(known, log_files=group("a", 1, 10).log_files)
+    with pytest.raises(CorruptMetadataError, match=r"which has later\.parquet"):
+        planned_slice(planned, with_log, "plan")
+
+
 def test_plans_of_version_1_name_paths():
     found = group("a", 1, 10)
     planned = operation(found)
