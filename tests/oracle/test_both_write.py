@@ -10,6 +10,7 @@ from py4j.protocol import Py4JJavaError
 
 from fsview.local_view import LocalView
 from strandline import Table
+from tests.oracle.driver_log import driver_log
 from tests.oracle.hudi import Hudi, Rows, merged, rows_of
 from tests.oracle.tables import (
     die_before_completion,
@@ -134,8 +135,13 @@ def test_hudi_rewrites_lists_with_null_elements_only_if_told(hudi: Hudi, tmp_pat
         (warning,) = client.insert(first).warnings
     assert f"{option}=false" in warning
     assert hudi.read(path) == rows_of(first)
-    with pytest.raises(Py4JJavaError, match="Array contains a null element"):
+    with (
+        driver_log(hudi, tmp_path / "driver.log") as log,
+        pytest.raises(Py4JJavaError, match="Failed to write to Hudi"),
+    ):
         hudi.write(second, path, theirs(9, "upsert"))
+    assert "Array contains a null element" in log.read_text()
+    assert hudi.read(path) == rows_of(first)
     conf = hudi.spark._jsc.hadoopConfiguration()
     conf.set(option, "false")
     try:
