@@ -138,6 +138,17 @@ class Fleet:
         return min(self.members, key=_age, default=None)
 
     @property
+    def layout(self) -> Layout | None:
+        """How tables are placed; ``None`` without members.
+
+        Members have the same, but for those without the fleet's token, which get no seat: whoever
+        doesn't know the token believes one with a seat.
+        """
+        holders = {seat.holder for seat in self.seats}
+        by_seat = sorted(self.members, key=lambda member: member.name not in holders)
+        return by_seat[0].layout if by_seat else None
+
+    @property
     def vacant(self) -> tuple[int, ...]:
         """Numbers of the seats whose holder isn't alive."""
         living = {member.name for member in self.members}
