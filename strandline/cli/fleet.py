@@ -29,6 +29,7 @@ from strandline.fleet.changes import (
     remove_mount,
     undo_move,
 )
+from strandline.fleet.joining import of_token
 from strandline.fleet.mounts import Mount, MountTable, Move, MoveState
 from strandline.fleet.overview import (
     as_text,
@@ -54,7 +55,7 @@ from strandline.fleet.planning.simulation import (
     simulate_racks,
 )
 from strandline.fleet.planning.simulation import as_text as simulation_as_text
-from strandline.fleet.records import MOVES, FleetRead, read_fleet
+from strandline.fleet.records import MOVES, FleetRead, read_fleet, token_mark
 from strandline.fleet.seats import Fleet
 from strandline.fleet.state.base import StateStore
 from strandline.fleet.state.url import StateUrl, open_state
@@ -317,7 +318,7 @@ def load(url: str, token_file: str | None, ca: str | None, as_json: bool) -> Non
     """
     with _refusals():
         statuses, found = _asked(url, token_file, ca)
-        tables = loads_of(statuses, found.fleet.mounts, _layout_of(found))
+        tables = loads_of(statuses, found.fleet.mounts, found.fleet.layout or DEFAULT)
     if as_json:
         groups = {
             name: {"peak_cpu": round(cpu, 6), "packed_bytes": size}
@@ -344,12 +345,14 @@ def plan_command(
     URL is that of serve's --fleet; all members are asked, as by load. Nothing moves as long as each
     group is below 60 % of a core for each of its servers, and 80 % of their memory. The solver
     needs the extra strandline[plan]; --greedy does without. Nothing is changed without --apply.
+    While tables move there is no plan.
     """
     with _refusals(), ExitStack() as opened:
         solver = None if greedy else open_solver()
         statuses, found = _asked(url, token_file, ca)
         seats = {seat.url: seat.group for seat in found.fleet.seats if seat.url in statuses}
-        tables = loads_of(statuses, found.fleet.mounts, _layout_of(found))
+        _check_at_rest(found.fleet)
+        tables = loads_of(statuses, found.fleet.mounts, found.fleet.layout or DEFAULT)
         capacities = capacities_of(statuses, seats)
         _check_served(tables, capacities)
         with native_output_to_stderr():
@@ -468,12 +471,31 @@ def simulate_command(
 def _asked(
     url: str, token_file: str | None, ca: str | None
 ) -> tuple[dict[str, dict[str, Any]], FleetRead]:
-    """Return address → status of all members, and the fleet."""
-    token = read_token_file(token_file)[0] if token_file else None
+    """Return address → status of all members, and the fleet.
+
+    Members with another token's mark get no request, as it would show them the token.
+    """
+    tokens = read_token_file(token_file) if token_file else (None,)
     with closing(_opened(url)) as state:
-        found = read_fleet(state)
+        found, strangers = of_token(read_fleet(state), [token_mark(each) for each in tokens])
+    if strangers and not found.fleet.members:
+        given = "has another token than" if token_file else "is missing for"
+        raise ConfigError(f"--token-file {given} all members of the fleet; allowed: serve's")
+    if strangers:
+        told = escaped(", ".join(sorted(strangers)))
+        click.echo(f"members of the fleet with another token are ignored: {told}", err=True)
     urls = sorted(member.url for member in found.fleet.members if not member.is_router)
-    return {each: _status_of(each, token, ca) for each in urls}, found
+    return {each: _status_of(each, tokens[0], ca) for each in urls}, found
+
+
+def _check_at_rest(fleet: Fleet) -> None:
+    """Refuse to plan while tables move: where they will be is decided already."""
+    if fleet.moves:
+        move = fleet.moves[0]
+        raise FleetError(
+            f"{move} is {move.state.name}; a plan needs a fleet in which no table moves",
+            hint="strandline fleet moves shows when it has ended",
+        )
 
 
 def _check_served(tables: Iterable[TableLoad], groups: Iterable[GroupCapacity]) -> None:
@@ -492,11 +514,6 @@ def _check_served(tables: Iterable[TableLoad], groups: Iterable[GroupCapacity]) 
                 " least one of each",
                 hint="start one, or mount its tables on another group",
             )
-
-
-def _layout_of(found: FleetRead) -> Layout:
-    members = found.fleet.members
-    return members[0].layout if members else DEFAULT
 
 
 def _status_of(url: str, token: str | None, ca: str | None) -> dict[str, Any]:

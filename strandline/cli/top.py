@@ -44,6 +44,7 @@ METRICS: Final = (
 _TABLES: Final = 1000
 """Most tables of a reading."""
 _REASON_CHARACTERS: Final = 300
+_SERVER_CHARACTERS: Final = 32
 _HANGING: Final = 5
 """Most tables of a server whose hanging requests have a line."""
 
@@ -284,17 +285,27 @@ def as_lines(url: str, shown: Mapping[str, Any], trouble: str = "") -> Iterator[
         ("MEMORY", "BYTES", "SHARE"),
         ((name, _size(n), f"{100 * n / limit:.1f} %") for name, n in memory["accounts"].items()),
     )
+    in_fleet = any(t["server"] for t in shown["tables"])
     yield from _columns(
-        ("TABLE", "/S", "LOOK-UPS", "SYNCS", "MEMORY", "CALLS", "SAVED", "INSTANT"),
+        (
+            *("TABLE", *(("SERVER",) if in_fleet else ()), "/S", "LOOK-UPS", "SYNCS"),
+            *("MEMORY", "CALLS", "SAVED", "INSTANT"),
+        ),
         (
             (
-                *(t["table"], f"{t['per_s']:.1f}", t["requests"], t["syncs"]),
+                *(t["table"], *((_place(t["server"]),) if in_fleet else ())),
+                *(f"{t['per_s']:.1f}", t["requests"], t["syncs"]),
                 *(_size(t["packed_bytes"]), t["storage_calls"], t["storage_calls_saved"]),
                 t["instant"] or "none",
             )
             for t in shown["tables"]
         ),
     )
+
+
+def _place(url: str) -> str:
+    """Return host and port of a server's address, their middle cut out if they are long."""
+    return shortened(url.rpartition("://")[2], _SERVER_CHARACTERS)
 
 
 def _columns(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[str]:
@@ -401,9 +412,9 @@ def top(
     """Show what a running service does: requests, latencies, refusals, memory, tables.
 
     URL is the address of a service, such as http://127.0.0.1:26754; in a fleet the figures are of
-    all its servers. Rates and latencies are of the time between two readings. Tables whose storage
-    hangs are named first, of each server those that hang for longest, with the calls under way and
-    the clients that wait.
+    all its servers, and a table has a line for each server that has it open. Rates and latencies
+    are of the time between two readings. Tables whose storage hangs are named first, of each server
+    those that hang for longest, with the calls under way and the clients that wait.
     """
     token = read_token_file(token_file)[0] if token_file else None
     client = v2.RestClient(url.rstrip("/"), token, ca_file=ca)

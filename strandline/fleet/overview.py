@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from executor_proxy.seat_ring import Layout
 from strandline.fleet.current import KnownFleet
 from strandline.fleet.mounts import MountTable, Move
 from strandline.fleet.records import FleetRead
@@ -27,7 +26,7 @@ def overview(found: FleetRead, tables: Iterable[str] = ()) -> dict[str, Any]:
     Raises:
         ConfigError: A base path isn't one.
     """
-    fleet, layout = found.fleet, _layout(found)
+    fleet, layout = found.fleet, found.fleet.layout
     known = None if layout is None else KnownFleet(fleet, found.epoch, layout)
     leader = fleet.leader
     return {
@@ -104,12 +103,6 @@ def as_text(told: dict[str, Any], name: str) -> str:
         shown = ", ".join("(vacant)" if url is None else url for url in urls)
         lines += ["", f"{path}: {shown or 'no seat'}"]
     return "\n".join(lines)
-
-
-def _layout(found: FleetRead) -> Layout | None:
-    """Return the layout on which the members have agreed."""
-    members = found.fleet.members
-    return members[0].layout if members else None
 
 
 def mounts_overview(mounts: MountTable) -> list[dict[str, Any]]:

@@ -390,7 +390,8 @@ class Roster:
         for key in found.unreadable.keys() - self._unreadable:
             logger.warning("unreadable records are ignored: %s", found.unreadable[key])
         self._unreadable = frozenset(found.unreadable)
-        if member_key(self.name) in found.unreadable:
+        # Unreadable, changed by another writer, or written by a renewal whose answer was lost.
+        if self._lease is not None and found.version(self._lease.key) != self._lease.version:
             self._must_tell = True
         self._found = found
         return found

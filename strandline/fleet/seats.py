@@ -138,6 +138,17 @@ class Fleet:
         return min(self.members, key=_age, default=None)
 
     @property
+    def layout(self) -> Layout | None:
+        """How tables are placed; ``None`` without members.
+
+        Members have the same, but for those without the fleet's token, which get no seat: whoever
+        doesn't know the token believes one with a seat.
+        """
+        holders = {seat.holder for seat in self.seats}
+        by_seat = sorted(self.members, key=lambda member: member.name not in holders)
+        return by_seat[0].layout if by_seat else None
+
+    @property
     def vacant(self) -> tuple[int, ...]:
         """Numbers of the seats whose holder isn't alive."""
         living = {member.name for member in self.members}
@@ -161,7 +172,8 @@ class Fleet:
         found: dict[str, tuple[Seat, ...]] = {}
         for seat in self.seats:
             before = drained.get(seat.holders[-2]) if len(seat.holders) > 1 else None
-            placed = Seat(seat.number, seat.url if seat.holder in ready else before)
+            # A member's own address, whatever the seat's record says of it.
+            placed = Seat(seat.number, ready[seat.holder].url if seat.holder in ready else before)
             found[seat.group] = (*found.get(seat.group, ()), placed)
         return found
 
@@ -257,7 +269,7 @@ def next_seats(fleet: Fleet, since: VacantSince, now_s: float) -> tuple[HeldSeat
     Returns:
         ``fleet.seats`` if nothing has to change. Idempotent.
     """
-    seats = _held_once(fleet.seats)
+    seats = _held_once(_with_own_addresses(fleet))
     free = _free(fleet)
     names = {seat.group for seat in seats.values()} | {member.group for member in free}
     for name in sorted(names):
@@ -319,6 +331,12 @@ def once_ready(fleet: Fleet, name: str) -> Fleet:
     ready = replace(fleet, members=members)
     # No seat counts as vacant for so long that it would be removed.
     return replace(ready, seats=next_seats(ready, {}, 0.0))
+
+
+def _with_own_addresses(fleet: Fleet) -> Iterable[HeldSeat]:
+    """Return the seats with their living holders' addresses, which others may have changed."""
+    urls = {member.name: member.url for member in fleet.members}
+    return (replace(seat, url=urls.get(seat.holder, seat.url)) for seat in fleet.seats)
 
 
 def _held_once(seats: Iterable[HeldSeat]) -> dict[int, HeldSeat]:

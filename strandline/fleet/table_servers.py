@@ -28,8 +28,6 @@ def servers_of(url: str, base_path: str) -> Addresses:
     """
     with closing(open_state(url, make=False)) as state:
         fleet = read_fleet(state).fleet
-    # All members have the same.
-    layout = fleet.members[0].layout if fleet.members else DEFAULT
     table = str(TableId.of(base_path).normal())
     group = fleet.mounts.group(table)
     seats = fleet.rings.get(group, ())
@@ -37,4 +35,4 @@ def servers_of(url: str, base_path: str) -> Addresses:
         raise ConfigError(
             f"the group {group}, which has {base_path!r}, has no server; allowed: one or more"
         )
-    return addresses(seats, base_path, fleet.mounts.layout(table, layout))
+    return addresses(seats, base_path, fleet.mounts.layout(table, fleet.layout or DEFAULT))

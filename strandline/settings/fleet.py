@@ -90,7 +90,7 @@ DEAD: Final = ServiceSetting(
     "strandline.fleet.dead.secs",
     10.0,
     "Time after which a silent server counts as dead, and a standby takes its seat. With ZooKeeper"
-    " at most 80; by default it makes sessions of 4 to 40 s of it.",
+    " at most as long as its servers keep a session: their maxSessionTimeout, by default 40 s.",
     minimum=1,
     maximum=3600,
 )

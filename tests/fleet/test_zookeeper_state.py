@@ -30,7 +30,7 @@ from tests.kit.servers.tcp_relay import TcpRelay
 from tests.kit.servers.zookeeper_server import ZookeeperServer, zookeeper_server
 from tests.strandline.fleet.serve_fleet import check_a_fleet_of_servers, wait_until
 from timeline.clock import Clock
-from timeline.errors import InputError, StateConflictError, StateUnavailableError
+from timeline.errors import ConfigError, InputError, StateConflictError, StateUnavailableError
 
 pytestmark = pytest.mark.fleet
 
@@ -283,6 +283,42 @@ def test_a_lease_can_not_be_shorter_than_the_session(subject: Subject) -> None:
         pytest.raises(InputError, match=r"is 1\.5 seconds; allowed: at least the session's 2"),
     ):
         state.hold("a", b"", 1.5)
+
+
+def test_no_lease_is_trusted_for_longer_than_the_servers_keep_its_session(
+    server: ZookeeperServer, subject: Subject
+) -> None:
+    with closing(ZookeeperState(subject.hosts, subject.fleet, 10.0)) as state:
+        assert state.hold("a", b"", 10.0).renew()
+    refused = r"dead\.secs is 10\.001; allowed: at most 10, after which ZooKeeper at .* ends"
+    with closing(ZookeeperState(subject.hosts, subject.fleet, 10.001)) as state:
+        with pytest.raises(ConfigError, match=refused):
+            state.hold("a", b"", 12.0)
+        # A client without leases is none the worse for it.
+        state.write(Put("b", b""))
+
+
+def test_a_lease_is_not_renewed_at_a_server_that_keeps_its_session_for_less(
+    server: ZookeeperServer, subject: Subject
+) -> None:
+    with (
+        TcpRelay(int(server.hosts.rpartition(":")[2])) as line,
+        closing(Subject(f"127.0.0.1:{line.port}", subject.fleet).open()) as state,
+    ):
+        lease = state.hold("a", b"", SESSION_S)
+        told = Told()
+        state._nodes.client.add_listener(lambda _: told())
+        server.allow_sessions(1500)
+        try:
+            line.cut()
+            told.wait()
+            line.mend()
+            while not state._nodes.client.connected:
+                told.wait()
+        finally:
+            server.allow_sessions()
+        with pytest.raises(ConfigError, match=r"dead\.secs is 2; allowed: at most 1\.5, after"):
+            lease.renew()
 
 
 @pytest.mark.parametrize("fleet", ["", "../etc", "a b"])

@@ -46,7 +46,7 @@ class TableLoad:
         packed_bytes: Memory of its record at one server.
         copies: Servers of a group that have it, as far as the group has as many.
         mounted: Whether a mount is for this table alone; then a mount of its folder leaves it.
-        fixed: Whether it mustn't move, for instance because it is moving.
+        fixed: Whether it mustn't move.
     """
 
     table: str

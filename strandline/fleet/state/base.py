@@ -116,6 +116,7 @@ class Lease(ABC):
             Whether it is still held. A lost lease stays lost: ``hold`` makes another one.
 
         Raises:
+            ConfigError: The store ends leases sooner than ``hold`` was told.
             InputError: The value is too long.
             StateUnavailableError: The store can't be reached. The lease may expire meanwhile.
         """
@@ -177,6 +178,7 @@ class StateStore(ABC):
             ttl_s: Time to live in seconds, 1 to 86,400.
 
         Raises:
+            ConfigError: The store ends leases sooner than that.
             StateConflictError: The key exists.
         """
 

@@ -35,12 +35,6 @@ ALLOWED_NAME: Final = "allowed: letters, digits, '.', '_' and '-', at most 100 o
 NAME_KEY: Final = "fleet"
 """Key in a file with the name of its fleet."""
 
-MAX_ZOOKEEPER_S: Final = 80.0
-"""Twice the longest session that ZooKeeper makes by default; it doesn't say how long one is.
-
-A server creates markers for half of ``strandline.fleet.dead.secs`` after a renewal without asking
-others (``safe_mode``); none of them may have its seat before.
-"""
 _ZOOKEEPER, _POSTGRES, _SQLITE = "zk", "postgresql", "sqlite"
 _SERVER: Final = re.compile(r"(\[[0-9A-Fa-f:.%]+\]|[^\s,:/?#@\[\]]+):([0-9]{1,5})")
 _MAX_NAME: Final = 100
@@ -100,17 +94,11 @@ def open_state(url: str, session_s: float = SESSION_S, *, make: bool = True) -> 
 
     Raises:
         ConfigError: The URL can't be parsed, the store's driver isn't installed, or the database
-            isn't a state store of this release, or belongs to another fleet; or ``session_s`` is
-            longer than ``MAX_ZOOKEEPER_S``, and the store is ZooKeeper.
+            isn't a state store of this release, or belongs to another fleet.
         StateUnavailableError: The store can't be reached.
     """
     read = StateUrl.of(url)
     if read.scheme == _ZOOKEEPER:
-        if session_s > MAX_ZOOKEEPER_S:
-            raise ConfigError(
-                f"strandline.fleet.dead.secs is {session_s:g}; with ZooKeeper allowed: up to"
-                f" {MAX_ZOOKEEPER_S:g}, as it ends sessions after 40 s or less"
-            )
         return ZookeeperState(read.place, read.fleet, session_s)
     if read.scheme == _POSTGRES:
         return PostgresState(read.place, read.fleet, make=make)

@@ -47,6 +47,8 @@ from strandline.fleet.state.watches import Poller, Watches
 from timeline.errors import ConfigError, StateUnavailableError
 
 SESSION_S: Final = 10.0
+UNTOLD_S: Final = 40.0
+"""Longest session that ZooKeeper makes by default, for releases of kazoo that don't tell it."""
 ANSWER_S: Final = 15.0
 LOOK_S: Final = 60.0
 """ZooKeeper reports changes, and kazoo that the connection was lost, which may have hidden some.
@@ -70,9 +72,12 @@ class Nodes:
     Args:
         hosts: ``host:port`` of the servers, separated by commas.
         root: Path of the parent, created if it doesn't exist.
-        session_s: Seconds of silence after which the servers end the session.
+        session_s: Seconds of silence after which the servers are to end the session.
         answer_s: How long an answer may take.
         on_connection: Called when the connection was lost or made.
+
+    Attributes:
+        granted_s: Seconds of silence after which they do: each connection's server may allow less.
 
     Raises:
         ConfigError: kazoo isn't installed.
@@ -94,6 +99,8 @@ class Nodes:
         self.client = _kazoo_client()(
             hosts=hosts, timeout=session_s, connection_retry=_RECONNECTING
         )
+        self.granted_s = min(session_s, UNTOLD_S)
+        self._hear_granted()
         self.client.add_listener(lambda _: on_connection())
         try:
             with self.mapped():
@@ -111,6 +118,27 @@ class Nodes:
         if client_id is None:
             raise StateUnavailableError(f"{self.place}: there is no connection")
         return int(client_id[0])
+
+    def _hear_granted(self) -> None:
+        """Take ``granted_s`` from the answer to the first request of each connection.
+
+        kazoo reads it there, and gives it to nobody: its handler of connections is wrapped, if it
+        has the form of 2.x.
+        """
+        handler = getattr(self.client, "_connection", None)
+        invoke = getattr(handler, "_invoke", None)
+        if handler is None or invoke is None:
+            return
+
+        def invoked(*args: Any, **more: Any) -> Any:
+            answer = invoke(*args, **more)
+            connected = answer[0] if isinstance(answer, tuple) else None
+            granted_ms = getattr(connected, "time_out", 0)
+            if granted_ms > 0:  # else the session has ended, and kazoo begins another one
+                self.granted_s = granted_ms / 1000
+            return answer
+
+        handler._invoke = invoked
 
     def path(self, name: str) -> str:
         """Return the path of a node; ``""`` is the parent."""
@@ -282,8 +310,9 @@ class ZookeeperState(StateStore):
     Args:
         hosts: ``host:port`` of the servers, separated by commas.
         fleet: The fleet's name, which must be a valid key.
-        session_s: Seconds of silence after which the servers end the session and its leases. They
-            allow 2 to 20 of their ticks, by default 4 to 40 s.
+        session_s: Seconds of silence after which the servers are to end the session and its leases.
+            They allow 2 to 20 of their ticks, by default 4 to 40 s. With less than this no lease is
+            held or renewed: its holder would trust it for longer.
         answer_s: How long an answer may take.
         look_s: Seconds between two polls for changes that aren't reported.
 
@@ -340,6 +369,7 @@ class ZookeeperState(StateStore):
         """Create a lease, which expires with the session, ``session_s`` after its last ping."""
         check_value(check_key(key), value)
         check_session(ttl_s, self._session_s)
+        self._check_granted()
 
         path = self._nodes.path(_node(key))
 
@@ -387,6 +417,7 @@ class ZookeeperState(StateStore):
             check_value(lease.key, value)
         if self._nodes.is_closed:
             return None
+        self._check_granted()
         if value is None:
             with self._nodes.mapped():
                 stat = self._nodes.touch(_node(lease.key))
@@ -394,6 +425,15 @@ class ZookeeperState(StateStore):
             return lease.version if is_held else None
 
         return self._change(lease, lambda request, path, at: request.set_data(path, value, at))
+
+    def _check_granted(self) -> None:
+        granted_s = self._nodes.granted_s
+        if granted_s < int(1000 * self._session_s) / 1000:  # kazoo asks for whole milliseconds
+            raise ConfigError(
+                f"strandline.fleet.dead.secs is {self._session_s:g}; allowed: at most"
+                f" {granted_s:g}, after which {self._nodes.place} ends sessions",
+                hint="or raise maxSessionTimeout at all of ZooKeeper's servers",
+            )
 
     def release(self, lease: ZookeeperLease) -> None:
         """Delete a lease if it is still held."""

@@ -338,7 +338,9 @@ def _of_fleet(figures: Mapping[str, Any]) -> Iterator[Metric]:
     ):
         by_group = {group: of[name] for group, of in fleet["groups"].items()}
         yield _gauges_by(f"fleet_group_{name}", text, "group", by_group)
-    yield _gauge("fleet_epoch", "Changes of seats and mounts so far.", fleet["epoch"])
+    yield _gauge(
+        "fleet_epoch", "Changes of mounts, moves and seats' holders so far.", fleet["epoch"]
+    )
     yield _gauge("fleet_vacant_seats", "Seats that nobody holds.", len(fleet["vacant"]))
     renewed = float(fleet["renewed"])
     yield _gauge("fleet_renewed", "1: membership renewed lately; 0: safe mode.", renewed)

@@ -356,5 +356,7 @@ def _address(settings: ServeSettings) -> str:
         raise refusal(key, shown, "; allowed: http://HOST:PORT, https://HOST:PORT")
     if place.host in _ANY_HOST:
         raise refusal(key, repr(given), "; allowed: a host that others can connect to")
+    if not place.host.isascii():  # nor would it be one in a header, or at a client
+        raise refusal(key, repr(given), "; allowed: a host in ASCII, such as one with xn--")
     host = f"[{place.host}]" if ":" in place.host else place.host
     return f"{'https' if place.encrypted else 'http'}://{host}:{place.port}"

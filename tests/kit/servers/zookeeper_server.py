@@ -26,6 +26,10 @@ class ZookeeperServer:
         self.port = 0
         self.start()
 
+    def allow_sessions(self, most_ms: int = 20 * TICK_MS) -> None:
+        """Have connections that are made from now on get sessions of at most some milliseconds."""
+        self._server.setMaxSessionTimeout(most_ms)
+
     @property
     def hosts(self) -> str:
         """The address, ``host:port``."""

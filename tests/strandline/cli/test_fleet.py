@@ -147,6 +147,18 @@ def test_the_servers_of_a_table_are_those_of_the_ring(
     assert found["seats"][2] == vacant
 
 
+def test_a_member_that_may_not_have_the_token_has_no_say_in_where_tables_are(
+    path: Path, rosters: dict[str, Roster]
+) -> None:
+    """It has no seat; the clients that ask here have no token to tell it by."""
+    before = servers_of(f"sqlite://{path}", "s3://lake/t")
+    stranger = Member("0", "http://x:1", False, 1, Layout(1, 1, 7), token="00000000")
+    rosters["a"].state.write(Put(member_key("0"), member_bytes(stranger)))
+    assert servers_of(f"sqlite://{path}", "s3://lake/t") == before
+    told = json.loads(run("status", f"sqlite://{path}", "--json").output)
+    assert told["layout"] == {"copies": 2, "depth": 1, "tokens": 50}
+
+
 def test_clients_find_a_table_s_servers_in_the_state_store(
     path: Path, rosters: dict[str, Roster]
 ) -> None:

@@ -15,10 +15,21 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from executor_proxy.seat_ring import Layout
 from strandline.__main__ import main
 from strandline.fleet.mounts import Mount, MountTable
-from strandline.fleet.records import MOUNTS, mounts_bytes, next_epoch, read_fleet
+from strandline.fleet.records import (
+    MOUNTS,
+    member_bytes,
+    member_key,
+    member_name,
+    mounts_bytes,
+    next_epoch,
+    read_fleet,
+    token_mark,
+)
 from strandline.fleet.roster import Roster
+from strandline.fleet.seats import Member
 from strandline.fleet.state.base import Put
 from strandline.fleet.state.sqlite import SqliteState
 from tests.kit.concurrency.patience import PATIENCE_S
@@ -31,23 +42,35 @@ class Members:
     Attributes:
         path: The fleet's state store.
         bodies: By the number of the member.
+        asked: Number of a member and ``Authorization`` of each request.
     """
 
     def __init__(self, path: Path) -> None:
         self.path, self.bodies = path, dict[int, bytes]()
+        self.asked: list[tuple[int, str | None]] = []
         self._servers: list[ThreadingHTTPServer] = []
         self._rosters: list[Roster] = []
         self.state = SqliteState(path)
 
-    def start(self, body: bytes, group: str = "default") -> str:
-        """Have a further member join; return its address."""
-        number, bodies = len(self._servers), self.bodies
+    def start(self, body: bytes, group: str = "default", **more: Any) -> str:
+        """Have a further member join; return its address. ``more`` are arguments of ``Roster``."""
+        url = self.serve(body)
+        roster = Roster(self.state, url, dead_s=3600, group=group, roots=["/lake"], **more)
+        roster.join()
+        self._rosters.append(roster)
+        self._rosters[0].step()  # it leads
+        return url
+
+    def serve(self, body: bytes) -> str:
+        """Answer at a further address; return it."""
+        number, bodies, asked = len(self._servers), self.bodies, self.asked
         bodies[number] = body
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
             def do_GET(self) -> None:
+                asked.append((number, self.headers["Authorization"]))
                 self.send_response(200)
                 self.send_header("Content-Length", str(len(bodies[number])))
                 self.end_headers()
@@ -59,12 +82,7 @@ class Members:
         server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         self._servers.append(server)
-        url = f"http://127.0.0.1:{server.server_address[1]}"
-        roster = Roster(self.state, url, dead_s=3600, group=group, roots=["/lake"])
-        roster.join()
-        self._rosters.append(roster)
-        self._rosters[0].step()  # it leads
-        return url
+        return f"http://127.0.0.1:{server.server_address[1]}"
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -172,6 +190,44 @@ def test_a_group_without_a_server_is_named_before_anything_is_planned(members: M
     assert told.exit_code == 1
     assert "the group hot, which has file:///lake/b, has no server; a plan needs" in told.stderr
     assert members.run("load").exit_code == 0
+
+
+def test_nothing_is_planned_while_a_table_moves(members: Members) -> None:
+    """The plan would move it, or count on room that it takes."""
+    members.start(status(*BUSY))
+    members.start(status(), "hot")
+    assert members.run("move", "/lake/a", "hot", "--no-wait").exit_code == 0
+    told = members.run("plan", "--greedy", "--apply")
+    assert told.exit_code == 1
+    assert "of /lake/a from default to hot is PLANNED; a plan needs a fleet in" in told.stderr
+    assert members.run("load").exit_code == 0
+
+
+def test_members_with_another_token_get_none_and_have_no_say(
+    members: Members, tmp_path: Path
+) -> None:
+    tokens, other = tmp_path / "tokens", tmp_path / "other"
+    tokens.write_text("new\nold\n")
+    other.write_text("other")
+    members.start(
+        status(("file:///lake/a", 0.25)),
+        token=token_mark("old"),
+        other_token=token_mark("new"),
+        layout=Layout(2, 1, 9),
+    )
+    url = members.serve(status(("file:///lake/z", 9.0)))
+    stranger = Member(member_name(url), url, False, 1, Layout(1, 1, 7), token="00000000")
+    members.state.write(Put(member_key(stranger.name), member_bytes(stranger)))
+    told = members.run("load", "--token-file", str(tokens), "--json")
+    assert told.stderr == f"members of the fleet with another token are ignored: {url}\n"
+    (table,) = json.loads(told.stdout)["tables"]
+    assert (table["table"], table["copies"]) == ("file:///lake/a", 2)
+    for given, said in (((), "is missing for"), (("--token-file", str(other)), "has another")):
+        told = members.run("load", *given)
+        assert told.exit_code == 2
+        assert f"--token-file {said}" in told.stderr
+        assert "all members of the fleet; allowed: serve's" in told.stderr
+    assert members.asked == [(0, "Bearer new")]
 
 
 def test_a_plan_that_is_applied_brings_each_group_below_its_marks(members: Members) -> None:

@@ -137,6 +137,21 @@ def test_servers_of_a_fleet_are_added_up_and_one_that_is_away_is_named() -> None
     assert "http://c:1: gone" in lines
 
 
+def test_a_table_has_a_line_for_each_server_of_a_fleet() -> None:
+    long = "https://strandline-0.strandline.lake.svc.cluster.local:26754"
+    urls = ("http://10.0.0.5:26754", long)
+    rows = [{**tables(n)["rows"][0], "server": url} for n, url in zip((9, 5), urls, strict=True)]
+    answer = {**tables(0), "rows": rows}
+    ((shown, _),) = seen(*(status(*(server(1, url) for url in urls)), answer) * 2)
+    head, one, other = list(as_lines(URL, shown))[-3:]
+    assert head.split()[:4] == ["TABLE", "SERVER", "/S", "LOOK-UPS"]
+    assert one.split()[:4] == ["/t", "10.0.0.5:26754", "0.0", "9"]
+    place = other[head.index("SERVER") :].split("  ")[0]
+    assert (place[:12], place[-6:], len(place)) == ("strandline-0", ":26754", 32)
+    ((shown, _),) = seen(*(status(server(1)), tables(9)) * 2)
+    assert "SERVER" not in "".join(as_lines(URL, shown))
+
+
 def test_tables_that_hang_are_named_with_calls_and_clients() -> None:
     stuck = {
         "table": "/lake/t",

@@ -9,16 +9,24 @@ from timeline.errors import StateUnavailableError
 
 
 class HookedLease(Lease):
-    """A lease in a store that may be away, or may take no values."""
+    """A lease in a store that may be away, or may take no values.
+
+    Attributes:
+        loses_answer: Whether the next renewal is carried out, and its answer lost.
+    """
 
     def __init__(self, store: Meanwhile, inner: Lease) -> None:
         self.store, self.inner = store, inner
         self.key, self.version = inner.key, inner.version
+        self.loses_answer = False
 
     def renew(self, value: bytes | None = None) -> bool:
         if self.store.is_away or not (value is None or self.store.has_room):
             raise StateUnavailableError("no store")
         is_held = self.inner.renew(value)
+        if self.loses_answer:
+            self.loses_answer, self.inner.version = False, self.version
+            raise StateUnavailableError("no answer")
         self.version = self.inner.version
         return is_held
 

@@ -166,6 +166,13 @@ def test_vacant_seats_have_no_address_on_the_ring() -> None:
     assert {seat.number for seat in owners(fleet.ring, "s3://lake/t")} == {0, 1, 2}
 
 
+def test_a_seat_s_address_is_its_living_holder_s_own() -> None:
+    forged = replace(held(0, "a"), url="http://elsewhere:1")
+    fleet = Fleet((A,), (forged, replace(held(1, "b"), url="http://elsewhere:2")))
+    assert fleet.ring == (Seat(0, "http://a:1"), Seat(1))
+    assert next_seats(fleet, {}, 0.0) == (held(0, "a"), fleet.seats[1])
+
+
 def test_the_leader_is_who_joined_first() -> None:
     assert Fleet((C, A, S)).leader == A
     assert Fleet((C, replace(A, joined=9), S)).leader == C

@@ -10,6 +10,7 @@ from click.testing import CliRunner, Result
 
 from fsview.wire.routes import BY_NAME
 from strandline.__main__ import main
+from strandline.fleet.records import token_mark
 from strandline.fleet.roster import Roster
 from strandline.fleet.state.sqlite import SqliteState
 from strandline.server.table_threads import READY_CPU_S
@@ -47,7 +48,7 @@ def test_the_command_asks_all_members(fleet: FixedFleet, table: SmallTable, tmp_
 
     with closing(SqliteState(path)) as state:
         for url in fleet.urls:
-            roster = Roster(state, url)
+            roster = Roster(state, url, token=token_mark(TOKEN))
             roster.join()
             roster.step()
         found = run("--token-file", str(token), "--json")
@@ -64,7 +65,9 @@ def test_the_command_asks_all_members(fleet: FixedFleet, table: SmallTable, tmp_
         )
         assert (told["better"], told["milp"]) == ("greedy", None)
         assert [each["name"] for each in told["greedy"]["groups"]] == ["default"]
-        refused = run()
+        early = tmp_path / "early"
+        early.write_text(f"next\n{TOKEN}", "utf-8")
+        refused = run("--token-file", str(early))
         assert (refused.exit_code, "with 401" in refused.stderr) == (1, True)
         fleet.kill(2)
         away = run("--token-file", str(token))

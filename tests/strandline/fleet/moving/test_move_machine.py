@@ -203,6 +203,8 @@ class MoveMachine(RuleBasedStateMachine):
         for _ in range(3):
             self._all_step()
         owner = next(seat.url for seat in self.lake.servers[-1].current.owners(table))
+        if owner is None:
+            return  # its seat is vacant
         at, server = next(each for each in enumerate(self.lake.servers) if each[1].url == owner)
         others = set(range(len(self.lake.servers))) - {at}
         self.create([(at, "x")], table, "ended")  # it has the table's markers in memory

@@ -66,7 +66,7 @@ def test_without_the_extra_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "scipy.optimize", None)  # as if it weren't installed
     with pytest.raises(ConfigError, match="needs scipy") as refused:
         open_solver()
-    assert refused.value.hint == "pip install 'strandline[plan]'"
+    assert refused.value.hint == "pip install 'strandline[plan]'; --greedy does without"
 
 
 def test_a_solver_that_is_late_or_fails_leaves_the_greedy_proposal() -> None:

@@ -134,9 +134,3 @@ def test_a_file_is_opened_and_keeps_its_fleets_name(tmp_path: Path) -> None:
 def test_a_place_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"state store .*missing/fleet\.db can't be made"):
         open_state(f"sqlite://{tmp_path}/missing/fleet.db")
-
-
-def test_zookeeper_s_sessions_may_not_end_before_a_member_asks_others() -> None:
-    for session_s in (80.5, 3600):
-        with pytest.raises(ConfigError, match=rf"dead\.secs is {session_s:g}; .* up to 80, as"):
-            open_state("zk://127.0.0.1:1/lake", session_s)

@@ -89,6 +89,10 @@ BAD_USAGE = [
         ["--root", "/", "--no-token", "--fleet", "zk://h:1/f", "--advertise", "http://[::]:1"],
         "--advertise is 'http://[::]:1'; allowed: a host that others can connect to",
     ),
+    (
+        ["--root", "/", "--no-token", "--fleet", "zk://h:1/f", "--advertise", "http://bücher.x:1"],
+        "--advertise is 'http://bücher.x:1'; allowed: a host in ASCII, such as one with xn--",
+    ),
     (["--fleet-copies", "4"], "--fleet-copies is '4'; allowed: integer, 1 to 3"),
     (["--fleet-depth", "0"], "--fleet-depth is '0'; allowed: integer, 1 to 2"),
     (["--fleet-tokens", "0"], "--fleet-tokens is '0'; allowed: integer, 1 to 10000"),
