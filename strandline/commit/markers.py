@@ -22,6 +22,9 @@ up. Both have one marker folder, so the names of their files have a number of th
 A marker is a name in a set, so creating it twice is harmless. So after a lost response, when the
 service may or may not have the marker, the task writes it itself.
 
+A task on an executor whose create of a data file isn't answered notes that in the file's marker
+(``note_unanswered``): its driver only learns how the last attempt of each task has ended.
+
 Tasks with direct markers may search for concurrent writes themselves (``EarlyConflicts``); with
 markers of the timeline service, the service does (``strandline.server.marker.conflict``, which has
 the rules for both). If a conflict is uncertain, none is reported: the commit decides.
@@ -53,6 +56,7 @@ from strandline.server.marker.file import (
     TYPE_FILE,
     announced,
     directory_path,
+    has_unanswered,
     markers_in,
 )
 from strandline.server.marker.name import is_own_file, is_slice_log
@@ -305,6 +309,8 @@ class WriteMarkers(ABC):
     ) -> None:
         """Delete the files that the commit doesn't report, then the directory of markers.
 
+        The directory stays for later sweeps if a task has noted a file that may still appear.
+
         Args:
             storage: The table's storage.
             reported: Paths of the files that the commit reports.
@@ -344,9 +350,11 @@ class DirectMarkers(WriteMarkers):
     ) -> None:
         """Delete files and directory."""
         if known is None:
-            finish_markers(storage, self.instant, reported)
-        else:
-            delete_markers(storage, self.instant, known)
+            listed = _swept(storage, self.instant, reported)
+            if has_unanswered(listed):
+                return
+            known = [info.name for info in listed]
+        delete_markers(storage, self.instant, known)
 
 
 @dataclass(frozen=True, slots=True)
@@ -414,8 +422,8 @@ class ServiceMarkers(WriteMarkers):
         self, storage: Storage, reported: Collection[str], known: Collection[str] | None = None
     ) -> None:
         """Have the service delete and forget the directory; on a failure delete it here."""
-        if known is None:
-            delete_unreported(storage, self.instant, reported)
+        if known is None and has_unanswered(_swept(storage, self.instant, reported)):
+            return
         try:
             self.service.open_markers(directory_path(self.instant)).delete()
         except StrandlineError as error:
@@ -444,6 +452,26 @@ def create_marker(storage: Storage, instant: str, name: str) -> None:
     except AlreadyExistsError:
         # The name contains the task attempt, so this call was repeated after a lost response.
         return
+
+
+def note_unanswered(storage: Storage, instant: str, name: str) -> None:
+    """Note in a marker that its data file may still appear, as storage didn't answer its create.
+
+    Without the note, if storage doesn't take it either, the write's end deletes the marker.
+
+    Cost: a replacement.
+    """
+    try:
+        storage.replace(f"{directory_path(instant)}/{name}", b"unanswered\n")
+    except StrandlineError as error:
+        logger.warning("it can't be noted that the file of %s may still appear: %s", name, error)
+
+
+def _swept(storage: Storage, instant: str, reported: Collection[str]) -> tuple[FileInfo, ...]:
+    """Delete unreported files of a completed instant; return the files of its marker folder."""
+    listed = storage.list_tree(directory_path(instant))
+    _delete_unreported(storage, instant, listed, reported)
+    return listed
 
 
 def _fallback(error: StrandlineError) -> Fallback:

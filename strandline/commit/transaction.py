@@ -52,7 +52,7 @@ from strandline.commit.lock.base import TableLock
 from strandline.commit.markers import EXECUTIONS, is_of_execution, marked_files
 from strandline.commit.own_heartbeat import Heartbeat
 from strandline.commit.slice_logs import take_back
-from strandline.server.marker.file import directory_path
+from strandline.server.marker.file import directory_path, has_unanswered
 from timeline.clock import TimeGenerator
 from timeline.errors import (
     ConcurrentWriteError,
@@ -296,6 +296,21 @@ class Transaction:
             f" when its heartbeat has expired, in {self._heartbeat.timeout_s:g} s; a next write"
             " without a lock provider waits for that"
         )
+
+    def has_unanswered(self) -> bool:
+        """Return whether a task has noted that a data file may still appear.
+
+        Also if storage doesn't tell: it may have taken no note either.
+
+        Cost: a list of the markers, if storage is remote and the instant inflight.
+        """
+        storage = self._meta.storage.for_cause("marker")
+        if not storage.is_remote or self.instant.state is not State.INFLIGHT:
+            return False
+        try:
+            return has_unanswered(storage.list_tree(directory_path(self.time)))
+        except StorageError:
+            return True
 
     def make_room(self) -> None:
         """Delete the data files of a write that failed, unless its completion is in doubt.

@@ -46,7 +46,6 @@ from timeline.clock import format_instant_time
 from timeline.errors import (
     ConcurrentWriteError,
     CorruptMetadataError,
-    CreateUnansweredError,
     StorageUnavailableError,
     StrandlineError,
     UnsupportedTableError,
@@ -238,7 +237,7 @@ def _execute(context: WriteContext, target: Target, instant: Instant) -> Compact
             # Another one has begun since it was looked at.
             logger.info("%s is left to another writer: %s", instant, error)
             return None
-        with _until_complete(transaction, files):
+        with _until_complete(context, transaction, files):
             found = meta.read_plan(planned)
             assert isinstance(found, CompactionPlan)
             slices = _planner(context, target).slices(planned, found)
@@ -318,7 +317,7 @@ def _written(
         parts = engine.from_driver(parts_of(slices, _PARTS * engine.cores))
         report = WriteReport.read(engine.collect(engine.transform(parts, task, STATUS_SCHEMA)))
     files.created.update(report.paths)
-    if not (engine.in_process and files.marked <= set(report.paths)):
+    if not (engine.in_process and files.marked.keys() <= set(report.paths)):
         # Only its own: if this writer has stalled, another one may be executing the plan.
         storage, number = context.storage.for_cause("marker"), transaction.execution
         delete_unreported(storage, transaction.time, report.paths, number)
@@ -330,13 +329,15 @@ def _written(
 
 
 @contextmanager
-def _until_complete(transaction: Transaction, files: BegunFiles) -> Iterator[None]:
+def _until_complete(
+    context: WriteContext, transaction: Transaction, files: BegunFiles
+) -> Iterator[None]:
     """End the heartbeat if the block fails: the next compaction undoes this one, and goes on."""
     try:
         yield
     except BaseException as failure:
         files.is_left = True
-        late = bool(files.unanswered) or isinstance(failure, CreateUnansweredError)
+        late = files.may_appear(failure, transaction, in_process=context.engine.in_process)
         try:
             if isinstance(failure, StorageUnavailableError):
                 transaction.make_room()

@@ -9,7 +9,9 @@ failed write may have left. Markers of one instant are in ``<base>/.hoodie/.temp
   ended by a newline. Readers take the union of all of them.
 
 A write has markers in this form or as files, ``<marker directory>/<marker>``. Rollbacks, sweeps and
-conflict checks read both (``announced``): the file of a missed marker would never be deleted.
+conflict checks read both (``announced``): the file of a missed marker would never be deleted. The
+files are empty, but for those of data files that may still appear (``has_unanswered``), which a
+write may have besides lines. Hudi doesn't read the content.
 
 Source: Hudi 1.2.0 ``MarkerUtils``, ``MarkerBasedRollbackUtils``, which reads ``DIRECT`` markers
 only where there is no ``MARKERS.type``; ``MarkerOperation``.
@@ -268,6 +270,14 @@ _MARKER: Final = re.compile(r".+\.marker\.(?:CREATE|MERGE|APPEND)", re.DOTALL)
 """Must match the whole path: Hadoop's ``.NAME.crc`` next to a marker isn't one. A partition's path
 may have line feeds."""
 _SUFFIX: Final = re.compile(r"\.marker\.(?:CREATE|MERGE|APPEND)")
+
+
+def has_unanswered(files: Iterable[FileInfo]) -> bool:
+    """Return whether one of a marker folder's files is a marker that isn't empty.
+
+    Storage didn't answer the create of that marker's data file, which may still appear.
+    """
+    return any(info.size and _MARKER.fullmatch(info.name) for info in files)
 
 
 def announced(storage: Storage, instant: str) -> frozenset[str]:

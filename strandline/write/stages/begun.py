@@ -25,7 +25,6 @@ from strandline.write.target import Target
 from strandline.write.tasks.write_task import BegunFiles
 from timeline.errors import (
     ConcurrentWriteError,
-    CreateUnansweredError,
     StorageUnavailableError,
     StrandlineError,
     WriteConflictError,
@@ -125,8 +124,8 @@ def until_committed(request: WriteRequest, begun: Begun) -> Iterator[None]:
         # Set before the heartbeat ends: another writer may then roll the write back at once.
         begun.files.is_left = True
         is_undone = False
-        # Another task may have failed first; executors' tasks report only their own failure.
-        late = bool(begun.files.unanswered) or isinstance(failure, CreateUnansweredError)
+        in_process = begun.rows.engine.in_process
+        late = begun.files.may_appear(failure, transaction, in_process=in_process)
         if late and isinstance(failure, StrandlineError):
             failure.hint = "; ".join(filter(None, (failure.hint, transaction.wait_hint)))
         try:

@@ -85,7 +85,7 @@ def written(request: WriteRequest, placed: Placed) -> Written:
     begun.files.created.update(report.paths)
     refuse_changed(rows.counts, report.given)
     # Only the driver's own tasks report every file that they have begun.
-    is_exact = begun.rows.engine.in_process and begun.files.marked <= set(report.paths)
+    is_exact = begun.rows.engine.in_process and begun.files.marked.keys() <= set(report.paths)
     request.account.add(
         storage_calls(begun.tally.total), marker_fallbacks=marking.fallbacks + report.fallbacks
     )

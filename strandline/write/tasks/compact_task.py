@@ -144,12 +144,13 @@ class CompactTask:
             found.partition, found.file_id, token, self.instant, is_new=base is None
         )
         name = path.rpartition("/")[2]
-        self.begun.marked.add(path)
-        self.markers.create(self.storage.for_cause("marker"), [marker_name(path, kind)])
+        marker = self.begun.marked[path] = marker_name(path, kind)
+        self.markers.create(self.storage.for_cause("marker"), [marker])
         started, blocks = time.perf_counter(), logs.counts.blocks
         counts = LogMergeCounts()
         begun.append(path)
-        with self.begun.creating(path), storage.create_stream(path) as stream:
+        creating = self.begun.creating(path, storage, self.instant)
+        with creating, storage.create_stream(path) as stream:
             writer = BaseFileWriter(stream, self.avro_schema, self.settings)
             kept = 0
             for piece in reader.stored(found, counts):

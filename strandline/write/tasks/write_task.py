@@ -33,7 +33,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from typing import Final
@@ -45,8 +45,10 @@ from strandline.commit.markers import (
     WriteMarkers,
     delete_if_ended,
     marker_name,
+    note_unanswered,
 )
 from strandline.commit.slice_logs import take_back
+from strandline.commit.transaction import Transaction
 from strandline.records.file.base_file import stored_rows
 from strandline.records.file.base_file_writer import (
     BaseFileSettings,
@@ -100,36 +102,60 @@ class BegunFiles:
     Several threads add paths by single atomic calls.
 
     Attributes:
-        marked: Files whose markers may exist.
+        marked: Path → marker of files whose markers may exist.
         created: Files that may exist.
-        unanswered: Files that may still appear, because a remote storage didn't answer.
+        unanswered: Files that may still appear, because a remote storage didn't answer. A copy's
+            are noted in their markers.
         in_driver: Whether the driver reads additions to this object; false for a pickled copy.
         is_left: Whether the write has ended. Repeated interrupts may end it before its tasks; then
             a task creates no more files, and deletes any that it has created since.
     """
 
-    marked: set[str] = field(default_factory=set)
+    marked: dict[str, str] = field(default_factory=dict)
     created: set[str] = field(default_factory=set)
     in_driver: bool = True
     is_left: bool = False
     unanswered: set[str] = field(default_factory=set)
 
-    def __reduce__(self) -> tuple[type[BegunFiles], tuple[set[str], set[str], bool]]:
-        return BegunFiles, (set(), set(), False)
+    def __reduce__(self) -> tuple[type[BegunFiles], tuple[dict[str, str], set[str], bool]]:
+        return BegunFiles, ({}, set(), False)
 
     @contextmanager
-    def creating(self, path: str) -> Iterator[None]:
+    def creating(self, path: str, storage: Storage, instant: str) -> Iterator[None]:
         """Record a file that the block creates.
 
         Before it is created: if another writer has rolled the instant back since, the marker is
         gone, and a create that fails may still have taken effect.
+
+        Args:
+            path: The file, marked.
+            storage: The table's storage, where a task on an executor notes an unanswered create.
+            instant: Requested time of the write.
         """
         self.created.add(path)
         try:
             yield
         except CreateUnansweredError:
             self.unanswered.add(path)
+            if not self.in_driver:
+                note_unanswered(storage.for_cause("marker"), instant, self.marked[path])
             raise
+
+    def may_appear(
+        self, failure: BaseException, transaction: Transaction, *, in_process: bool
+    ) -> bool:
+        """Return whether a file may still appear after its write has failed.
+
+        Args:
+            failure: Why it failed. Earlier attempts and other tasks may have failed otherwise.
+            transaction: The write's.
+            in_process: Whether all tasks ran in the driver's process.
+
+        Cost: none, or that of ``Transaction.has_unanswered``.
+        """
+        if self.unanswered or isinstance(failure, CreateUnansweredError):
+            return True
+        return not in_process and transaction.has_unanswered()
 
     def stop_if_left(self, storage: Storage, instant: str, path: str | None = None) -> None:
         """Stop if the write has ended without this task; delete the file that it has just created.
@@ -248,7 +274,7 @@ class WriteTask:
                 files = self._append(logs, bucket, path, pieces, attempt, begun, fallbacks)
             else:
                 begun.append(paths[number])
-                with self.begun.creating(paths[number]):
+                with self._creating(paths[number]):
                     file = self._write(bucket, paths[number], pieces, attempt, seqno, new_rules)
                 files = iter([file])
             for file in files:
@@ -281,13 +307,16 @@ class WriteTask:
             marked_file(each, attempt.write_token, self.rules.instant, version) for each in buckets
         ]
         # A create that fails may still have taken effect.
-        self.begun.marked.update(path for path, _ in names)
+        self.begun.marked.update({path: marker_name(path, kind) for path, kind in names})
         fallback = self.markers.create(
             self.storage.for_cause("marker"), [marker_name(*name) for name in names]
         )
         if fallback is not None:
             fallbacks.append(fallback)
         return [path for path, _ in names]
+
+    def _creating(self, path: str) -> AbstractContextManager[None]:
+        return self.begun.creating(path, self.storage, self.rules.instant)
 
     def _delete_if_ended(self, paths: Sequence[str]) -> None:
         """Delete a failed task's files if its instant, and with it their markers, is gone."""
@@ -366,7 +395,7 @@ class WriteTask:
             started = time.perf_counter()
             written = deletes = size = 0
             begun.append(path)
-            with self.begun.creating(path), storage.create_stream(path) as stream:
+            with self._creating(path), storage.create_stream(path) as stream:
                 while block is not None and (not size or size < full):
                     stream.write(block.data)
                     size += len(block.data)

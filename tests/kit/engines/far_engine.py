@@ -41,14 +41,18 @@ def _tally(number: int) -> FarTally:
 class FarEngine(LocalEngine):
     """The executors of a write, in this process; tasks and their storages are pickled.
 
+    Args:
+        tasks: Number of tasks.
+        task_retries: Maximum number of retries of a task.
+
     Attributes:
         steps: The classes of the tasks that have run.
     """
 
     in_process = False
 
-    def __init__(self, tasks: int = 2) -> None:
-        super().__init__(tasks, cores=1)
+    def __init__(self, tasks: int = 2, task_retries: int = 0) -> None:
+        super().__init__(tasks, task_retries, cores=1)
         self.steps: list[str] = []
 
     def transform(self, data: LocalRows, task: Task, schema: pa.Schema) -> LocalRows:

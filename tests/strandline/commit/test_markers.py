@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from executor_proxy.view_location import ViewLocation
 from strandline.commit.markers import (
     APPEND,
     CREATE,
     MERGE,
+    DirectMarkers,
+    ServiceMarkers,
     create_marker,
     delete_markers,
     delete_unreported,
@@ -15,9 +18,11 @@ from strandline.commit.markers import (
     instants_with_markers,
     marked_files,
     marker_name,
+    note_unanswered,
 )
+from strandline.server.marker.file import announced
 from timeline.encoding.log_block import AVRO_DATA, INSTANT_TIME, block_bytes
-from timeline.errors import PathNotFoundError
+from timeline.errors import PathNotFoundError, StorageUnavailableError
 from timeline.storage.local import LocalStorage
 
 T = "20250101000000000"
@@ -85,6 +90,44 @@ def test_unreported_files_are_deleted(storage, tmp_path):
     strays = delete_unreported(storage, T, {own("p/kept")})
     assert strays == (own("p/never-made"), own("p/stray"))
     assert [f"p/{path.name}" for path in (tmp_path / "p").iterdir()] == [own("p/kept")]
+
+
+KINDS = {
+    "direct": DirectMarkers(T),
+    "served": ServiceMarkers(T, ViewLocation("/t", (), None, {}, "", "")),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("is_noted", [True, False])
+def test_markers_stay_while_a_file_may_appear(storage, kind, is_noted):
+    """The sweeps of later writes find it by them."""
+    late, kept = marker_name(own("p/late"), MERGE), marker_name(own("p/kept"), MERGE)
+    for name in (late, kept):
+        create_marker(storage, T, name)
+    if is_noted:
+        note_unanswered(storage, T, late)
+    storage.create(own("p/late"), b"x")
+    KINDS[kind].finish(storage, {own("p/kept")})
+    assert storage.stat(own("p/late")) is None
+    assert announced(storage, T) == ({late, kept} if is_noted else set())
+
+
+def test_a_note_beside_the_lines_of_a_service(storage):
+    storage.create(f".hoodie/.temp/{T}/MARKERS.type", b"TIMELINE_SERVER_BASED")
+    storage.create(f".hoodie/.temp/{T}/MARKERS0", lines("p/late", "p/kept"))
+    note_unanswered(storage, T, marker_name(own("p/late"), CREATE))
+    KINDS["served"].finish(storage, {own("p/kept")})
+    assert marked_files(storage, T) == (own("p/kept"), own("p/late"))
+
+
+def test_a_note_that_storage_does_not_take_is_logged(tmp_path, caplog):
+    class Full(LocalStorage):
+        def replace(self, path, data):
+            raise StorageUnavailableError("no space left")
+
+    note_unanswered(Full(str(tmp_path)), T, marker_name(own("p/late"), CREATE))
+    assert "p/late_0-1-2" in caplog.text
 
 
 def test_both_kinds_are_read_together(storage):

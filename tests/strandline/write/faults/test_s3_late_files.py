@@ -1,14 +1,16 @@
-"""S3 carries out an unanswered request for a data file long after its write has failed."""
+"""S3 carries out an unanswered request for a data file long after its write has ended."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from strandline.commit.markers import DirectMarkers, instants_with_markers
 from strandline.commit.others_heartbeats import HeartbeatSettings
+from strandline.commit.transaction import Transaction
 from strandline.table_services.rollback.policy import RollbackPolicy
 from strandline.write.engine.base import EngineContext
 from strandline.write.engine.local import LocalEngine
@@ -18,7 +20,7 @@ from tests.kit.servers.s3_server import S3Server, s3_server
 from tests.kit.tables import reader
 from tests.strandline.table_services.rollback.setting import Setting
 from tests.strandline.write.tables import client, row, table
-from timeline.errors import CreateUnansweredError
+from timeline.errors import CreateUnansweredError, StorageUnavailableError, WriteConflictError
 
 pytestmark = pytest.mark.property
 
@@ -56,19 +58,41 @@ def logged() -> Iterator[LateSetting]:
         yield LateSetting(server, **LOGS)
 
 
-ON_EXECUTORS = {**OPTIONS, "strandline__write__driver__max__rows": 0}
+ON_EXECUTORS = {"strandline__write__driver__max__rows": 0}
+"""A small batch isn't written by the driver."""
 
 
-@pytest.mark.parametrize(
-    ("engine", "options"),
-    [(LocalEngine(2, cores=1), OPTIONS), (FarEngine(2), ON_EXECUTORS)],
-    ids=["driver", "executors"],
-)
+def places(tasks: int, retries: int) -> pytest.MarkDecorator:
+    """Run a test with tasks in the driver, and on executors."""
+    engines = LocalEngine(tasks, retries, cores=1), FarEngine(tasks, retries)
+    return pytest.mark.parametrize("engine", engines, ids=["driver", "executors"])
+
+
+@pytest.fixture
+def failing_after_one(monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException], None]:
+    """Fail every marker but the first, which is that of an attempt before."""
+    create = DirectMarkers.create
+    made = []
+
+    def begin(error: BaseException) -> None:
+        def fail(markers: DirectMarkers, *args: Any) -> Any:
+            made.append(markers)
+            if len(made) > 1:
+                raise error
+            return create(markers, *args)
+
+        monkeypatch.setattr(DirectMarkers, "create", fail)
+
+    return begin
+
+
+@places(2, 0)
 def test_a_rollback_waits_for_the_file(
-    setting: LateSetting, engine: EngineContext, options: dict[str, Any], tmp_path: Path
+    setting: LateSetting, engine: EngineContext, tmp_path: Path
 ) -> None:
     """Without its marker it would count as committed once the timeline began later. (#32)"""
-    with client(setting.storage.base_path, setting.storage, engine, **options) as c:
+    path, storage = setting.storage.base_path, setting.storage
+    with client(path, storage, engine, **OPTIONS, **ON_EXECUTORS) as c:
         setting.server.requests.delay(BASE_FILE)
         with pytest.raises(CreateUnansweredError, match=r"expired, in 20 s; a next write") as info:
             c.insert(NEW)
@@ -84,13 +108,124 @@ def test_a_rollback_waits_for_the_file(
     assert reader.leftovers(base) == []
 
 
+@places(1, 1)
+@pytest.mark.parametrize("failure", [StorageUnavailableError("no connection"), KeyError("a bug")])
+def test_a_rollback_waits_for_the_file_of_an_earlier_attempt(
+    setting: LateSetting,
+    engine: EngineContext,
+    failure: BaseException,
+    failing_after_one: Callable[[BaseException], None],
+    tmp_path: Path,
+) -> None:
+    """The driver learns only how the last attempt of an executor's task has failed."""
+    failing_after_one(failure)
+    path, storage = setting.storage.base_path, setting.storage
+    with client(path, storage, engine, **OPTIONS, **ON_EXECUTORS) as c:
+        setting.server.requests.delay(BASE_FILE)
+        with pytest.raises(type(failure)):
+            c.insert(NEW)
+    assert len(setting.repair(EAGER)) == 1
+    assert setting.carried_out == 1
+    assert HEARTBEATS.timeout_ms / 1000 <= setting.waited <= HEARTBEATS.timeout_ms / 1000 + 2
+    base = setting.server.save(storage, tmp_path / "t")
+    assert [each["id"] for each in reader.rows(base)] == ["old"]
+    assert reader.leftovers(base) == []
+
+
+@places(1, 1)
+def test_a_rollback_waits_for_the_file_of_a_write_that_conflicts(
+    setting: LateSetting,
+    engine: EngineContext,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """Otherwise a write that conflicts is rolled back by its own writer, at once."""
+
+    def conflict(*_: object) -> None:
+        raise WriteConflictError("another write changed the file")
+
+    path, storage = setting.storage.base_path, setting.storage
+    with client(path, storage, engine, **OPTIONS, **ON_EXECUTORS) as c, monkeypatch.context() as m:
+        m.setattr(Transaction, "complete", lambda *_, **__: conflict())
+        setting.server.requests.delay(BASE_FILE)
+        with pytest.raises(WriteConflictError, match="expired, in 20 s"):
+            c.insert(NEW)
+    assert len(setting.repair(EAGER)) == 1
+    assert setting.carried_out == 1
+    base = setting.server.save(storage, tmp_path / "t")
+    assert [each["id"] for each in reader.rows(base)] == ["old"]
+    assert reader.leftovers(base) == []
+
+
+@places(1, 1)
+def test_nothing_waits_for_a_file_that_cannot_appear(
+    setting: LateSetting,
+    engine: EngineContext,
+    failing_after_one: Callable[[BaseException], None],
+) -> None:
+    """Also with a marker without its file, as a task leaves that fails or is ended."""
+    failing_after_one(KeyError("a bug"))
+    path, storage = setting.storage.base_path, setting.storage
+    with (
+        client(path, storage, engine, **OPTIONS, **ON_EXECUTORS) as c,
+        pytest.raises(KeyError, match="a bug"),
+    ):
+        c.insert(NEW)
+    assert len(setting.repair(EAGER)) == 1
+    assert setting.waited == 0
+
+
+def test_a_rollback_waits_if_storage_does_not_tell(
+    setting: LateSetting,
+    failing_after_one: Callable[[BaseException], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In an outage an executor's task can't note anything either."""
+
+    def fail(*_: object) -> None:
+        raise StorageUnavailableError("no connection")
+
+    failing_after_one(KeyError("a bug"))
+    path, storage = setting.storage.base_path, setting.storage
+    with client(path, storage, FarEngine(1), **OPTIONS, **ON_EXECUTORS) as c:
+        monkeypatch.setattr(type(storage), "list_tree", fail)
+        with pytest.raises(KeyError, match="a bug"):
+            c.insert(NEW)
+    monkeypatch.undo()
+    assert len(setting.repair(EAGER)) == 1
+    assert setting.waited >= HEARTBEATS.timeout_ms / 1000
+
+
+@places(1, 1)
+def test_a_repeated_attempt_leaves_no_markers(
+    setting: LateSetting, engine: EngineContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The commit deletes them, unless storage didn't answer."""
+    create, made = DirectMarkers.create, []
+
+    def fail_once(markers: DirectMarkers, *args: Any) -> Any:
+        made.append(markers)
+        create(markers, *args)
+        if len(made) == 1:
+            raise StorageUnavailableError("no connection")
+
+    monkeypatch.setattr(DirectMarkers, "create", fail_once)
+    path, storage = setting.storage.base_path, setting.storage
+    with client(path, storage, engine, **OPTIONS, **ON_EXECUTORS) as c:
+        assert ("replace", "marker") not in c.insert(NEW).storage_calls
+    assert len(made) > 2
+    assert instants_with_markers(storage) == ()
+
+
+@places(1, 1)
 @pytest.mark.parametrize("next_write", ["before", "after"])
 def test_the_file_of_a_repeated_attempt_is_swept(
-    setting: LateSetting, next_write: str, tmp_path: Path
+    setting: LateSetting, next_write: str, engine: EngineContext, tmp_path: Path
 ) -> None:
     """It has the instant of the commit, whose view would have two files of one slice. (#32)"""
     setting.server.requests.delay(BASE_FILE)
-    with client(setting.storage.base_path, setting.storage, LocalEngine(1, 1, cores=1)) as c:
+    path, storage = setting.storage.base_path, setting.storage
+    with client(path, storage, engine, **ON_EXECUTORS) as c:
         c.insert(NEW)
         if next_write == "before":
             c.upsert(table(row("z", "asia")))
@@ -106,8 +241,12 @@ def test_the_file_of_a_repeated_attempt_is_swept(
     assert reader.leftovers(base) == []
 
 
-def test_a_rollback_waits_for_the_log(logged: LateSetting, tmp_path: Path) -> None:
-    with client(logged.storage.base_path, logged.storage, **OPTIONS) as c:
+@places(2, 0)
+def test_a_rollback_waits_for_the_log(
+    logged: LateSetting, engine: EngineContext, tmp_path: Path
+) -> None:
+    path, storage = logged.storage.base_path, logged.storage
+    with client(path, storage, engine, **OPTIONS, **ON_EXECUTORS) as c:
         logged.server.requests.delay(LOG)
         with pytest.raises(CreateUnansweredError):
             c.upsert(table(row("old", ts=2)))
@@ -118,12 +257,14 @@ def test_a_rollback_waits_for_the_log(logged: LateSetting, tmp_path: Path) -> No
     assert reader.leftovers(base) == []
 
 
+@places(1, 1)
 @pytest.mark.parametrize("next_write", ["before", "after"])
 def test_the_log_of_a_repeated_attempt_is_swept(
-    logged: LateSetting, next_write: str, tmp_path: Path
+    logged: LateSetting, next_write: str, engine: EngineContext, tmp_path: Path
 ) -> None:
     logged.server.requests.delay(LOG)
-    with client(logged.storage.base_path, logged.storage, LocalEngine(1, 1, cores=1)) as c:
+    path, storage = logged.storage.base_path, logged.storage
+    with client(path, storage, engine, **ON_EXECUTORS) as c:
         instant = c.upsert(table(row("old", ts=2))).instant
         if next_write == "before":
             c.upsert(NEW)
@@ -142,16 +283,42 @@ def test_the_log_of_a_repeated_attempt_is_swept(
     assert reader.leftovers(base) == []
 
 
+@places(1, 1)
+def test_the_log_of_a_repeated_attempt_is_emptied(engine: EngineContext, tmp_path: Path) -> None:
+    """In table version 6 it has the name of its slice, and its rows are visible at once."""
+    with s3_server() as server:
+        setting = LateSetting(server, version=6, **LOGS)
+        path, storage = setting.storage.base_path, setting.storage
+        with client(path, storage, engine, **ON_EXECUTORS) as c:
+            server.requests.delay(LOG)
+            c.upsert(table(row("old", ts=2)))
+            assert server.requests.carry_out() == 1
+        with client(path, storage, clock=LaterClock()) as c:
+            c.insert(NEW)
+        base = server.save(storage, tmp_path / "t")
+    assert sorted(log.stat().st_size > 0 for log in base.glob("eu/.*.log.*")) == [False, True]
+    assert reader.leftovers(base) == []
+
+
+@places(1, 1)
+@pytest.mark.parametrize("error", [CreateUnansweredError, KeyError])
 def test_a_compaction_is_undone_when_its_file_may_no_longer_appear(
-    logged: LateSetting, tmp_path: Path
+    logged: LateSetting,
+    engine: EngineContext,
+    error: type[Exception],
+    monkeypatch: pytest.MonkeyPatch,
+    failing_after_one: Callable[[BaseException], None],
+    tmp_path: Path,
 ) -> None:
     """Without its marker the file would be a second one of the slice."""
     path, storage = logged.storage.base_path, logged.storage
-    with client(path, storage, **OPTIONS) as c:
+    with client(path, storage, engine, **OPTIONS, **ON_EXECUTORS) as c:
         c.upsert(table(row("old", ts=2)))
         logged.server.requests.delay(BASE_FILE)
-        with pytest.raises(CreateUnansweredError):
+        failing_after_one(error("the last attempt"))
+        with pytest.raises(error):
             c.compact()
+    monkeypatch.undo()
     (pending,) = logged.meta.active_timeline().pending()
     assert logged.rollbacks(EAGER).free_plan(pending)
     assert logged.carried_out == 1
@@ -166,11 +333,12 @@ def test_a_compaction_is_undone_when_its_file_may_no_longer_appear(
     assert reader.leftovers(base) == []
 
 
+@places(1, 1)
 def test_the_file_of_a_repeated_compacting_task_is_swept(
-    logged: LateSetting, tmp_path: Path
+    logged: LateSetting, engine: EngineContext, tmp_path: Path
 ) -> None:
     path, storage = logged.storage.base_path, logged.storage
-    with client(path, storage, LocalEngine(1, 1, cores=1), **OPTIONS) as c:
+    with client(path, storage, engine, **OPTIONS, **ON_EXECUTORS) as c:
         c.upsert(table(row("old", ts=2)))
         logged.server.requests.delay(BASE_FILE)
         assert c.compact() is not None
