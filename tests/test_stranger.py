@@ -40,8 +40,12 @@ A_MINUTE_S = 60
 """The longest that a stranger waits for one step; the installation is no step."""
 
 
-# The wheel is found, not a checkout.
-ENVIRON = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
+# The wheel is found, not a checkout; and `serve` refuses variables that are no settings.
+ENVIRON = {
+    name: text
+    for name, text in os.environ.items()
+    if name != "PYTHONPATH" and not name.startswith("STRANDLINE_")
+}
 
 
 def run(command: list[str], folder: Path, timeout_s: float | None = None) -> str:
