@@ -254,8 +254,16 @@ class Forwarder:
         urls = [seat.url for seat in self._owners(table, None) if seat.url]
         return not urls or self._url in urls or self._is_spread(table)
 
-    async def ask(self, urls: Sequence[str], request: Forwarded) -> PeerAnswer | None:
+    async def ask(
+        self, urls: Sequence[str], request: Forwarded, *, beside_trials: bool = False
+    ) -> PeerAnswer | None:
         """Return the answer of the first server that gives one.
+
+        Args:
+            urls: The servers.
+            request: The request.
+            beside_trials: Whether servers are asked, too, that another request is trying after a
+                failure; for a request that no server but these can answer.
 
         Returns:
             ``None`` if none does: this server must answer.
@@ -270,7 +278,7 @@ class Forwarder:
             if peer is None:
                 counts["no_address"] += 1
                 continue
-            if not peer.may_be_asked():
+            if not peer.may_be_asked(beside_trial=beside_trials):
                 counts["spared"] += 1
                 continue
             try:

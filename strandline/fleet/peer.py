@@ -4,8 +4,9 @@ Each connection has one request at a time. A request takes an idle connection, o
 waits for one in a queue; both numbers are bounded, and requests about one table have half of the
 connections at most: a table whose storage hangs leaves room for the others. A peer that can't be
 reached, or is late, is skipped for a while (circuit breaker); then one trial request is sent, while
-all others still go elsewhere. Each trial that fails doubles the pause, up to ``LONGEST_S``. A
-failure doesn't count if the peer has answered another request since the failed one began.
+all others still go elsewhere, if they can. Each trial that fails doubles the pause, up to
+``LONGEST_S``. A failure doesn't count if the peer has answered another request since the failed one
+began.
 """
 
 from __future__ import annotations
@@ -71,9 +72,14 @@ class Peer:
         """Whether no request is under way."""
         return not self._busy
 
-    def may_be_asked(self) -> bool:
-        """Return whether a request may be sent now; after a failure, one trial at a time."""
-        if not self._shut_s:
+    def may_be_asked(self, *, beside_trial: bool = False) -> bool:
+        """Return whether a request may be sent now; after a failure, one trial at a time.
+
+        Args:
+            beside_trial: Whether also while the first trial since a failure is under way.
+        """
+        is_tried = self._shut_until > self._shut_at + self._shut_s
+        if not self._shut_s or (beside_trial and is_tried):
             return True
         now = asyncio.get_running_loop().time()
         if self._trials or now < self._shut_until:

@@ -363,11 +363,22 @@ class Forwarding:
         try:
             answer = await self._ask(urls, asked)
             if answer is None and group is not None:
-                further = self._further(asked.table, urls)
-                answer = await self._ask(further, replace(asked, request=asked.rest()))
+                answer = await self._of_others(urls, asked)
         except ServiceError as error:
             return self._failure(error, asked.request)
         return None if answer is None else _reply(answer)
+
+    async def _of_others(self, urls: tuple[str, ...], asked: _Asked) -> PeerAnswer | None:
+        """Return the answer of further servers of the table's group, or at last of any on trial.
+
+        ``urls`` are those that were asked or spared. This server can't answer.
+        """
+        further = self._further(asked.table, urls)
+        answer = await self._ask(further, replace(asked, request=asked.rest()))
+        if answer is not None:
+            return answer
+        rest = replace(asked, request=asked.rest())
+        return await self._ask((*urls, *further), rest, beside_trials=True)
 
     async def _answered(
         self, here: Application, asked: _Asked, sender: _Sender | None = None
@@ -475,7 +486,9 @@ class Forwarding:
         within_s = None if wait_s is None else wait_s - asked.spent_s
         await self._copies.tell(asked.table, timeline_hash, within_s=within_s)
 
-    async def _ask(self, urls: tuple[str, ...], asked: _Asked) -> PeerAnswer | None:
+    async def _ask(
+        self, urls: tuple[str, ...], asked: _Asked, *, beside_trials: bool = False
+    ) -> PeerAnswer | None:
         """Return the answer of another server; ``None``: none of them answers."""
         if not urls:
             return None
@@ -484,7 +497,7 @@ class Forwarding:
         loop = asyncio.get_running_loop()
         until_s = loop.time() + LONGEST_S
         while True:
-            answer = await self._forwarder.ask(urls, sent)
+            answer = await self._forwarder.ask(urls, sent, beside_trials=beside_trials)
             if answer is None or not (is_repeated and _retry_after(answer)):
                 return answer
             if loop.time() >= until_s:

@@ -13,6 +13,7 @@ from fsview.wire.marker_form import CREATE_MARKER
 from fsview.wire.routes import BY_NAME
 from strandline.fleet.groups import Group
 from strandline.fleet.mounts import Mount, MountTable
+from strandline.fleet.peer import Peer
 from strandline.fleet.seats import Fleet, HeldSeat, Member
 from strandline.server.rest.watch import Watches
 from tests.kit.formats.marker_name import marker_name
@@ -135,6 +136,22 @@ def test_another_server_of_the_group_answers_if_the_table_s_own_do_not(tmp_path:
         holders[1].end.close()
         for answer in ask_all(router, table):
             assert (answer.status, answer.headers["retry-after"]) == (503, "1"), answer.body
+
+
+def test_who_cannot_answer_asks_servers_that_another_request_is_trying(
+    servers: list[KnowingServer], table: SmallTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server has just come back, and one request is finding that out."""
+    one, router = servers
+    tell(servers, fleet_of(servers, table, table.storage.base_path), 1)
+    may_be_asked = Peer.may_be_asked
+
+    def on_trial(self: Peer, *, beside_trial: bool = False) -> bool:
+        return self.url != one.url or (beside_trial and may_be_asked(self))
+
+    monkeypatch.setattr(Peer, "may_be_asked", on_trial)
+    assert [answer.status for answer in ask_all(router, table)] == [200, 200, 200]
+    assert one.markers() == 1
 
 
 def test_errors_about_another_group_s_table_have_the_shape_of_their_routes(

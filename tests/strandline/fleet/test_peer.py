@@ -277,12 +277,14 @@ def test_requests_that_fail_together_shut_a_peer_once_and_one_trial_is_under_way
             errors = await asyncio.gather(*late, return_exceptions=True)
             assert {type(error) for error in errors} == {ServiceTimeoutError}
             assert not peer.may_be_asked()
+            assert not peer.may_be_asked(beside_trial=True), "nobody tries"
             loop.ahead_s += FIRST_S
             assert peer.may_be_asked()
             trial = asking(peer)
             await until(lambda: requests == 21)
             loop.ahead_s += 10 * FIRST_S
             assert not peer.may_be_asked(), "one tries already"
+            assert peer.may_be_asked(beside_trial=True)
             await has_left(trial)
             assert peer.may_be_asked(), "nobody tries any more"
             peer.close()
