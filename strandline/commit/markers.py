@@ -190,17 +190,15 @@ def delete_unreported(
         reported: Paths of the files that it reports.
         execution: Number of the execution whose files are deleted; ``None``: all files.
     """
+    _, deleted = _sweep(storage, instant, reported, execution)
+    return deleted
+
+
+def _sweep(
+    storage: Storage, instant: str, reported: Collection[str], execution: int | None = None
+) -> tuple[tuple[FileInfo, ...], tuple[str, ...]]:
+    """Return the files of the marker folder, and the paths of the unreported files deleted."""
     listed = storage.list_tree(directory_path(instant))
-    return _delete_unreported(storage, instant, listed, reported, execution)
-
-
-def _delete_unreported(
-    storage: Storage,
-    instant: str,
-    listed: Collection[FileInfo],
-    reported: Collection[str],
-    execution: int | None = None,
-) -> tuple[str, ...]:
     marked = own_files(markers_in(storage, instant, listed), instant)
     unreported = tuple(
         path
@@ -209,7 +207,7 @@ def _delete_unreported(
     )
     if unreported:
         take_back(storage, instant, unreported)
-    return unreported
+    return listed, unreported
 
 
 def finish_markers(
@@ -230,8 +228,7 @@ def finish_markers(
 
     Cost: a tree list, a read for each ``MARKERS`` file, and a delete.
     """
-    listed = storage.list_tree(directory_path(instant))
-    deleted = _delete_unreported(storage, instant, listed, reported)
+    listed, deleted = _sweep(storage, instant, reported)
     if late and deleted:
         return deleted
     # Only the markers whose files were checked.
@@ -350,7 +347,7 @@ class DirectMarkers(WriteMarkers):
     ) -> None:
         """Delete files and directory."""
         if known is None:
-            listed = _swept(storage, self.instant, reported)
+            listed, _ = _sweep(storage, self.instant, reported)
             if has_unanswered(listed):
                 return
             known = [info.name for info in listed]
@@ -422,8 +419,10 @@ class ServiceMarkers(WriteMarkers):
         self, storage: Storage, reported: Collection[str], known: Collection[str] | None = None
     ) -> None:
         """Have the service delete and forget the directory; on a failure delete it here."""
-        if known is None and has_unanswered(_swept(storage, self.instant, reported)):
-            return
+        if known is None:
+            listed, _ = _sweep(storage, self.instant, reported)
+            if has_unanswered(listed):
+                return
         try:
             self.service.open_markers(directory_path(self.instant)).delete()
         except StrandlineError as error:
@@ -465,13 +464,6 @@ def note_unanswered(storage: Storage, instant: str, name: str) -> None:
         storage.replace(f"{directory_path(instant)}/{name}", b"unanswered\n")
     except StrandlineError as error:
         logger.warning("it can't be noted that the file of %s may still appear: %s", name, error)
-
-
-def _swept(storage: Storage, instant: str, reported: Collection[str]) -> tuple[FileInfo, ...]:
-    """Delete unreported files of a completed instant; return the files of its marker folder."""
-    listed = storage.list_tree(directory_path(instant))
-    _delete_unreported(storage, instant, listed, reported)
-    return listed
 
 
 def _fallback(error: StrandlineError) -> Fallback:

@@ -56,6 +56,7 @@ from strandline.server.marker.file import directory_path, has_unanswered
 from timeline.clock import TimeGenerator
 from timeline.errors import (
     ConcurrentWriteError,
+    CreateUnansweredError,
     IllegalTransitionError,
     StorageError,
     WriteConflictError,
@@ -297,12 +298,27 @@ class Transaction:
             " without a lock provider waits for that"
         )
 
-    def has_unanswered(self) -> bool:
-        """Return whether a task has noted that a data file may still appear.
+    def may_appear(
+        self, failure: BaseException, unanswered: Collection[str], *, in_process: bool
+    ) -> bool:
+        """Return whether a data file may still appear after the write has failed.
+
+        Args:
+            failure: Why it failed. Earlier attempts and other tasks may have failed otherwise.
+            unanswered: Files whose creates the driver's own tasks had no answer to.
+            in_process: Whether all tasks ran in the driver's process.
+
+        Cost: none; if tasks ran on executors, storage is remote and the instant inflight, a list of
+            the markers.
+        """
+        if unanswered or isinstance(failure, CreateUnansweredError):
+            return True
+        return not in_process and self._has_unanswered()
+
+    def _has_unanswered(self) -> bool:
+        """Whether a task has noted that a data file may still appear.
 
         Also if storage doesn't tell: it may have taken no note either.
-
-        Cost: a list of the markers, if storage is remote and the instant inflight.
         """
         storage = self._meta.storage.for_cause("marker")
         if not storage.is_remote or self.instant.state is not State.INFLIGHT:

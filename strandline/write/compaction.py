@@ -337,8 +337,10 @@ def _until_complete(
         yield
     except BaseException as failure:
         files.is_left = True
-        late = files.may_appear(failure, transaction, in_process=context.engine.in_process)
+        # Late unless storage says otherwise: a second interrupt may end the look at it.
+        late, in_process = True, context.engine.in_process
         try:
+            late = transaction.may_appear(failure, files.unanswered, in_process=in_process)
             if isinstance(failure, StorageUnavailableError):
                 transaction.make_room()
         finally:

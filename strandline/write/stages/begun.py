@@ -123,12 +123,13 @@ def until_committed(request: WriteRequest, begun: Begun) -> Iterator[None]:
     except BaseException as failure:
         # Set before the heartbeat ends: another writer may then roll the write back at once.
         begun.files.is_left = True
-        is_undone = False
+        # Late unless storage says otherwise: a second interrupt may end the look at it.
+        is_undone, late = False, True
         in_process = begun.rows.engine.in_process
-        late = begun.files.may_appear(failure, transaction, in_process=in_process)
-        if late and isinstance(failure, StrandlineError):
-            failure.hint = "; ".join(filter(None, (failure.hint, transaction.wait_hint)))
         try:
+            late = transaction.may_appear(failure, begun.files.unanswered, in_process=in_process)
+            if late and isinstance(failure, StrandlineError):
+                failure.hint = "; ".join(filter(None, (failure.hint, transaction.wait_hint)))
             is_conflict = isinstance(failure, WriteConflictError) and not late
             is_undone = is_conflict and _roll_back(request, begun)
             if isinstance(failure, StorageUnavailableError):

@@ -48,7 +48,6 @@ from strandline.commit.markers import (
     note_unanswered,
 )
 from strandline.commit.slice_logs import take_back
-from strandline.commit.transaction import Transaction
 from strandline.records.file.base_file import stored_rows
 from strandline.records.file.base_file_writer import (
     BaseFileSettings,
@@ -140,22 +139,6 @@ class BegunFiles:
             if not self.in_driver:
                 note_unanswered(storage.for_cause("marker"), instant, self.marked[path])
             raise
-
-    def may_appear(
-        self, failure: BaseException, transaction: Transaction, *, in_process: bool
-    ) -> bool:
-        """Return whether a file may still appear after its write has failed.
-
-        Args:
-            failure: Why it failed. Earlier attempts and other tasks may have failed otherwise.
-            transaction: The write's.
-            in_process: Whether all tasks ran in the driver's process.
-
-        Cost: none, or that of ``Transaction.has_unanswered``.
-        """
-        if self.unanswered or isinstance(failure, CreateUnansweredError):
-            return True
-        return not in_process and transaction.has_unanswered()
 
     def stop_if_left(self, storage: Storage, instant: str, path: str | None = None) -> None:
         """Stop if the write has ended without this task; delete the file that it has just created.

@@ -19,6 +19,7 @@ from tests.kit.engines.far_engine import FarEngine
 from tests.kit.servers.s3_server import S3Server, s3_server
 from tests.kit.tables import reader
 from tests.strandline.table_services.rollback.setting import Setting
+from tests.strandline.write.faults.test_interrupts import beating
 from tests.strandline.write.tables import client, row, table
 from timeline.errors import CreateUnansweredError, StorageUnavailableError, WriteConflictError
 
@@ -173,6 +174,28 @@ def test_nothing_waits_for_a_file_that_cannot_appear(
         c.insert(NEW)
     assert len(setting.repair(EAGER)) == 1
     assert setting.waited == 0
+
+
+def test_a_rollback_waits_if_the_look_for_notes_was_interrupted(
+    setting: LateSetting,
+    failing_after_one: Callable[[BaseException], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nobody knows then whether a file may still appear."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    failing_after_one(KeyError("a bug"))
+    path, storage = setting.storage.base_path, setting.storage
+    with client(path, storage, FarEngine(1), **OPTIONS, **ON_EXECUTORS) as c:
+        monkeypatch.setattr(type(storage), "list_tree", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            c.insert(NEW)
+    monkeypatch.undo()
+    assert beating() == []
+    assert len(setting.repair(EAGER)) == 1
+    assert setting.waited >= HEARTBEATS.timeout_ms / 1000
 
 
 def test_a_rollback_waits_if_storage_does_not_tell(
