@@ -255,15 +255,15 @@ class Forwarder:
         return not urls or self._url in urls or self._is_spread(table)
 
     async def ask(
-        self, urls: Sequence[str], request: Forwarded, *, beside_trials: bool = False
+        self, urls: Sequence[str], request: Forwarded, *, at_last: Sequence[str] = ()
     ) -> PeerAnswer | None:
         """Return the answer of the first server that gives one.
 
         Args:
             urls: The servers.
             request: The request.
-            beside_trials: Whether servers are asked, too, that another request is trying after a
-                failure; for a request that no server but these can answer.
+            at_last: Servers that are asked if none of these answers, even if another request is
+                trying one after a failure; for a request that this server can't answer.
 
         Returns:
             ``None`` if none does: this server must answer.
@@ -273,13 +273,14 @@ class Forwarder:
         """
         counts, loop = self._counts, asyncio.get_running_loop()
         began_s = loop.time()
-        for url in urls:
+        tries = (*((url, False) for url in urls), *((url, True) for url in at_last))
+        for url, beside_trial in tries:
             peer = self._peer(url, waits=request.waits)
             if peer is None:
                 counts["no_address"] += 1
                 continue
-            if not peer.may_be_asked(beside_trial=beside_trials):
-                counts["spared"] += 1
+            if not peer.may_be_asked(beside_trial=beside_trial):
+                counts["spared"] += not beside_trial
                 continue
             try:
                 answer = await self._sent(peer, _part(request, loop.time() - began_s))

@@ -374,11 +374,8 @@ class Forwarding:
         ``urls`` are those that were asked or spared. This server can't answer.
         """
         further = self._further(asked.table, urls)
-        answer = await self._ask(further, replace(asked, request=asked.rest()))
-        if answer is not None:
-            return answer
         rest = replace(asked, request=asked.rest())
-        return await self._ask((*urls, *further), rest, beside_trials=True)
+        return await self._ask(further, rest, at_last=(*urls, *further))
 
     async def _answered(
         self, here: Application, asked: _Asked, sender: _Sender | None = None
@@ -487,17 +484,17 @@ class Forwarding:
         await self._copies.tell(asked.table, timeline_hash, within_s=within_s)
 
     async def _ask(
-        self, urls: tuple[str, ...], asked: _Asked, *, beside_trials: bool = False
+        self, urls: tuple[str, ...], asked: _Asked, *, at_last: tuple[str, ...] = ()
     ) -> PeerAnswer | None:
         """Return the answer of another server; ``None``: none of them answers."""
-        if not urls:
+        if not (urls or at_last):
             return None
         sent = asked.forwarded()
         is_repeated = sent.within_s is not None
         loop = asyncio.get_running_loop()
         until_s = loop.time() + LONGEST_S
         while True:
-            answer = await self._forwarder.ask(urls, sent, beside_trials=beside_trials)
+            answer = await self._forwarder.ask(urls, sent, at_last=at_last)
             if answer is None or not (is_repeated and _retry_after(answer)):
                 return answer
             if loop.time() >= until_s:
