@@ -163,7 +163,7 @@ class CleanPlanner:
             view = self._view
             groups = (*view.all_file_groups(partition), *view.all_replaced_file_groups(partition))
             slices = (each for group in groups for each in group.slices)
-            return tuple(Fate(each, Rule.YOUNG, str(self.settings)) for each in slices)
+            return tuple(Fate(each, Rule.YOUNG, self.settings.in_words) for each in slices)
         fates = self._decided(timeline, free, partition)
         leases = self.leases.live()
         if not leases:

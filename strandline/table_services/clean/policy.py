@@ -154,7 +154,8 @@ class CleanSettings:
         runs_beside = values.get(AUTOMATIC) and values.get(ASYNC)
         return values.read(cls, policy=_policy(values), asynchronous=runs_beside)
 
-    def __str__(self) -> str:
+    @property
+    def in_words(self) -> str:
         """The policy and how much it retains, as in ``KEEP_LATEST_COMMITS (10)``."""
         kept = {KEEP_LATEST_COMMITS: self.retained, KEEP_LATEST_BY_HOURS: self.hours}
         return f"{self.policy} ({kept.get(self.policy, self.versions)})"
