@@ -137,7 +137,10 @@ class ConnectionRegistry:
         self._empty.set()
 
     def use_limits(self, limits: Limits, keep_alive_s: float) -> None:
-        """Apply other limits from now on; surplus connections stay until they end."""
+        """Apply other limits from now on; surplus connections stay until they end.
+
+        For any thread: only attributes are set, each of which is read by itself.
+        """
         self.limits, self.keep_alive_s = limits, keep_alive_s
         self.room = possible_connections(limits.connections, self._table_files)
         shortest = min(limits.request_s, limits.write_s, keep_alive_s, LINGER_S)

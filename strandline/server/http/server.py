@@ -273,15 +273,10 @@ class ServiceServer:
     def use_limits(self, limits: Limits, keep_alive_s: float) -> None:
         """Apply other limits to what clients send from now on, and to connections as they are.
 
-        For any thread, once requests are answered.
+        For any thread, once requests are answered. A request that comes after it is under them.
         """
-        with self._lock:
-            loop = self._loop
-        if loop is not None:
-            for registry in self._registries:
-                # RuntimeError: the loop is closed already.
-                with contextlib.suppress(RuntimeError):
-                    loop.call_soon_threadsafe(registry.use_limits, limits, keep_alive_s)
+        for registry in self._registries:
+            registry.use_limits(limits, keep_alive_s)
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until ``run`` has returned; return whether it has."""

@@ -10,76 +10,84 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import ClassVar
+from concurrent.futures import ThreadPoolExecutor
+from typing import ClassVar, Final
 
 from strandline.commit.lock.base import LockProvider
 from tests.kit.concurrency.patience import PATIENCE_S
 from tests.kit.outcomes import outcome_of
 
 Actor = Callable[[], object]
+MOST_ACTORS: Final = 8
 
 
 class Turns:
-    """One run by a prefix of choices; its condition guards who goes on.
+    """One run by a prefix of choices.
 
-    It is called with (kind, path) before each storage call that counts.
+    It is called with (kind, path) before each storage call that counts. Its state needs no lock:
+    only the actor whose turn it is reads or changes it.
+
+    Args:
+        prefix: The first choices.
     """
 
-    def __init__(self, prefix: Sequence[int], actors: int) -> None:
+    def __init__(self, prefix: Sequence[int]) -> None:
         self._prefix = prefix
-        self._changed = threading.Condition()
-        self._left = set(range(actors))
-        self._turn = -1
+        self._left: set[int] = set()
+        self._turns: list[threading.Lock] = []
+        """Of each actor; free once it is its turn."""
         self._actor = threading.local()
         self._waiting: dict[int, Callable[[], bool]] = {}
         self.choices: list[tuple[int, int, tuple[int, ...]]] = []
         """(actor before, chosen, those that could be chosen)."""
 
-    def act(self, number: int, work: Actor, results: list[object]) -> None:
+    def begin(self, actors: int) -> None:
+        """Choose which of so many actors acts first."""
+        self._left = set(range(actors))
+        self._turns = [threading.Lock() for _ in range(actors)]
+        for turn in self._turns:
+            turn.acquire()
+        self._choose(-1)
+
+    def act(self, number: int, work: Actor) -> object:
+        """Return an actor's result or error."""
         self._actor.number = number
-        with self._changed:
-            assert self._changed.wait_for(lambda: self._turn == number, timeout=PATIENCE_S)
+        self._wait(number)
         try:
-            results[number] = outcome_of(work)
+            return outcome_of(work)
         finally:
-            with self._changed:
-                self._left.discard(number)
-                self.choose(number)
+            del self._actor.number
+            self._left.discard(number)
+            if self._left:
+                self._choose(number)
 
     def __call__(self, kind: str, path: str) -> None:
         """Wait for the turn of the calling actor; other threads' calls aren't ordered."""
         me = getattr(self._actor, "number", None)
-        if me is None:
-            return
-        with self._changed:
-            self.choose(me)
-            assert self._changed.wait_for(lambda: self._turn == me, timeout=PATIENCE_S)
+        if me is not None:
+            self._choose(me)
+            self._wait(me)
 
     def wait_until(self, is_free: Callable[[], bool]) -> None:
         """Leave the calling actor out of all choices as long as a condition isn't met."""
         me: int = self._actor.number
-        with self._changed:
-            while not is_free():
-                self._waiting[me] = is_free
-                self.choose(me)
-                assert self._changed.wait_for(lambda: self._turn == me, timeout=PATIENCE_S)
-            self._waiting.pop(me, None)
+        while not is_free():
+            self._waiting[me] = is_free
+            self._choose(me)
+            self._wait(me)
+        self._waiting.pop(me, None)
 
-    def choose(self, current: int) -> None:
-        if not self._left:
-            return
+    def _choose(self, current: int) -> None:
         free = (each for each in self._left if self._waiting.get(each, lambda: True)())
         able = tuple(sorted(free, key=lambda each: (each != current, each)))
         assert able, "all actors wait for each other"
         made = len(self.choices)
         chosen = self._prefix[made] if made < len(self._prefix) else able[0]
         self.choices.append((current, chosen, able))
-        self._turn = chosen
-        self._changed.notify_all()
+        self._turns[chosen].release()
 
-    def begin(self) -> None:
-        with self._changed:
-            self.choose(-1)
+    def _wait(self, number: int) -> None:
+        assert self._turns[number].acquire(timeout=PATIENCE_S), f"actor {number} isn't let go on"
 
 
 class OrderedLock(LockProvider):
@@ -124,22 +132,16 @@ def every_order(
         preemptions: How often at most an actor is left that could go on.
     """
     prefix: list[int] | None = []
-    while prefix is not None:
-        run = Turns(prefix, 0)
-        actors = start(run)
-        run._left = set(range(len(actors)))
-        results: list[object] = [None] * len(actors)
-        threads = [
-            threading.Thread(target=run.act, args=(number, work, results))
-            for number, work in enumerate(actors)
-        ]
-        for thread in threads:
-            thread.start()
-        run.begin()
-        for thread in threads:
-            thread.join()
-        yield [chosen for _, chosen, _ in run.choices], results
-        prefix = _next(run.choices, preemptions)
+    with ThreadPoolExecutor(MOST_ACTORS) as pool:
+        while prefix is not None:
+            run = Turns(prefix)
+            actors = start(run)
+            assert len(actors) <= MOST_ACTORS
+            run.begin(len(actors))
+            acting = [pool.submit(run.act, number, actor) for number, actor in enumerate(actors)]
+            results = [each.result() for each in acting]
+            yield [chosen for _, chosen, _ in run.choices], results
+            prefix = _next(run.choices, preemptions)
 
 
 def _next(choices: list[tuple[int, int, tuple[int, ...]]], preemptions: int) -> list[int] | None:

@@ -121,7 +121,10 @@ def wait_until(is_so: Callable[[], bool]) -> None:
 def wait_for_seats(servers: Iterable[FleetServer], seats: dict[int, str]) -> None:
     """Wait until all servers know these seats, and no others."""
     for server in servers:
-        wait_until(lambda server=server: server.seats() == seats)  # type: ignore[misc]
+        deadline = time.monotonic() + PATIENCE_S
+        while server.seats() != seats:
+            assert time.monotonic() < deadline, f"{server.url} knows {server.fleet()}, not {seats}"
+            pause()
 
 
 def placed(servers: Iterable[FleetServer], base_path: str, layout: Layout) -> list[FleetServer]:

@@ -468,7 +468,7 @@ def test_a_damaged_plan_may_be_deleted_as_its_error_says(base, version):
         c.compact()
     (reader.timeline_folder(base) / f"{planned}.compaction.requested").write_bytes(b"damaged")
     match = rf"{planned}.compaction.requested .* \(restore the file; if .* you may delete it"
-    with client(base, **LOGS) as c:
+    with client(base, **LOGS, clock=LaterClock()) as c:
         for asks in (c.compact, Table(base).to_arrow, partial(c.upsert, table(row("a")))):
             with pytest.raises(CorruptMetadataError, match=match):
                 asks()
