@@ -16,6 +16,8 @@ from fsview.model.file_group import CompactionOperation, FileSlice
 from fsview.model.file_system_view import FileSystemView, LookupQuery, partition_names
 from fsview.snapshot.snapshot import GroupKey
 from fsview.sync.metadata_reader import pending_operations
+from strandline.commit.concurrent_operations import groups_with_hidden_logs
+from strandline.commit.conflict import FIRST_LOGS_OF_WRITERS
 from strandline.commit.slice_logs import is_emptied
 from strandline.read.logs.log_blocks import needs_merge
 from strandline.records.merge_rule import MergeProperties
@@ -95,11 +97,12 @@ def tagged(request: WriteRequest, begun: Begun) -> Iterator[Tagged]:
     with ExitStack() as held:
         with request.account.timed("tag"):
             scope = tagging.scope(fills=fills)
+            hidden = _hidden_logs(begun) if fills else frozenset()
             slices = () if scope is SearchScope.NOTHING else _stored(request, begun, scope)
             looks = operation.needs_match and not target.index.is_bucket
             late = _late_logs(request, begun, slices) if looks else frozenset()
             compactions = _compactions(begun)
-            files = tuple(_stored_file(each, late, compactions) for each in slices)
+            files = tuple(_stored_file(each, late, compactions, hidden) for each in slices)
             if isinstance(tagging, SearchTagging) and operation.needs_match:
                 tagging = replace(
                     tagging,
@@ -226,10 +229,22 @@ def _compactions(begun: Begun) -> Mapping[GroupKey, CompactionOperation] | None:
     return pending_operations(target.meta, begun.transaction.timeline, COMPACTION)
 
 
+def _hidden_logs(begun: Begun) -> Collection[GroupKey] | None:
+    """Return the groups that may have logs which look-ups won't show; ``None``: any may.
+
+    To be called before the look-ups; cost as ``groups_with_hidden_logs``.
+    """
+    target, transaction = begun.target, begun.transaction
+    if not target.merges_on_read or target.config.version < FIRST_LOGS_OF_WRITERS:
+        return ()
+    return groups_with_hidden_logs(target.meta, transaction.timeline, transaction.time)
+
+
 def _stored_file(
     found: FileSlice,
     late: Collection[str],
     compactions: Mapping[GroupKey, CompactionOperation] | None,
+    hidden: Collection[GroupKey] | None,
 ) -> StoredFile:
     """Return the base file of a slice, with what a write needs to know of its logs.
 
@@ -237,6 +252,7 @@ def _stored_file(
         found: The slice.
         late: Names of logs whose keys are looked up, too.
         compactions: The pending compactions of groups; ``None`` from version 8 on.
+        hidden: The groups that may have logs which the slice lacks; ``None``: any may.
     """
     base, logs, group = found.base_file, found.log_files, (found.partition, found.file_id)
     of_log = None
@@ -246,7 +262,8 @@ def _stored_file(
     if base is None:
         return StoredFile(*group, "", 0, bool(logs), slice=of_log)
     searched = tuple(log.name for log in logs if log.name in late)
-    return StoredFile(*group, base.name, base.size, bool(logs), searched, of_log)
+    has_logs = bool(logs) or hidden is None or group in hidden
+    return StoredFile(*group, base.name, base.size, has_logs, searched, of_log)
 
 
 def _merged(
