@@ -172,8 +172,10 @@ class Membership:
     def _run(self) -> None:
         while True:
             is_told = self._due.wait(self._pause_s())
-            # Before the step: a change during it triggers another one.
-            self._due.clear()
+            if is_told:
+                # Before the step: a change during it triggers another one. Not after a pause that
+                # has passed, which says nothing of a change that was told just then.
+                self._due.clear()
             if self._is_stopped:
                 return
             try:

@@ -327,8 +327,9 @@ class Roster:
         """
         try:
             return self._step(is_told=is_told)
-        except StateUnavailableError:
-            self._is_away = True
+        except BaseException as error:
+            self._found = None  # the step may have ended before it read what it was told of
+            self._is_away |= isinstance(error, StateUnavailableError)
             raise
 
     def _step(self, *, is_told: bool) -> Fleet:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import queue
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -94,6 +95,35 @@ def test_an_epoch_that_nobody_has_triggers_one_reading_a_heartbeat(state: Sqlite
 
     wait_until(heard)
     a.stop()
+
+
+class Late(threading.Event):
+    """Its next wait that has timed out returns only once something was told meanwhile."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.meanwhile: Callable[[], None] | None = None
+
+    def wait(self, timeout: float | None = None) -> bool:
+        is_told = super().wait(timeout)
+        if not is_told and self.meanwhile is not None:
+            act, self.meanwhile = self.meanwhile, None
+            act()
+            assert super().wait(PATIENCE_S)
+        return is_told
+
+
+def test_a_change_that_is_told_as_a_pause_ends_is_read(state: SqliteState) -> None:
+    a = Membership(Roster(state, "http://a:1"), heartbeat_s=0.02)
+    due = a._due = Late()
+    b = member(state, "b", warm_s=3600)
+    a.start()
+    b.start()
+    wait_for_holder(a, 0, "http://a:1")
+    due.meanwhile = b.ready
+    for each in (a, b):
+        wait_for_seats(each, "http://a:1", "http://b:1")
+        each.stop()
 
 
 def test_a_member_enters_the_ring_when_it_is_ready(state: SqliteState) -> None:

@@ -324,6 +324,22 @@ def test_what_a_server_holds_is_told_at_times_if_it_has_changed_much(servers: Se
     assert a.step().leader is not None
 
 
+def test_a_change_whose_step_failed_before_it_was_read_is_read_by_the_next(
+    servers: Servers,
+) -> None:
+    """Also if the failure says nothing about the store."""
+    loads = iter([Load(), Load()])  # then it raises StopIteration
+    a = Roster(servers.client(), "http://a:1", clock=servers.clock, load=lambda: next(loads))
+    a.join()
+    a.step()
+    a.step(is_told=False)
+    servers.start("b")
+    with pytest.raises(StopIteration):
+        a.step(is_told=True)
+    loads = iter([Load()])
+    assert held(a.step(is_told=False)) == {0: "http://a:1", 1: "http://b:1"}
+
+
 class Counted(Meanwhile):
     """A store that counts the requests of its client."""
 
