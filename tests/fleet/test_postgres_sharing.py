@@ -53,7 +53,7 @@ class TestPostgresSharedGolden(SharedGoldenSuite):
 
 
 class TestPostgresSharedMachine(SharedMachineSuite):
-    examples = 10
+    examples = 25
 
 
 class TestPostgresBigSteps(BigStepSuite):
