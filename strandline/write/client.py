@@ -499,8 +499,7 @@ class WriteClient:
         rollback = rollbacks.repair(target.timeline).get(instant)
         if rollback is None:
             rollback = rollbacks.roll_back_completed(instant)
-        if context.embedded.is_ready:
-            context.embedded.synced_view()
+        context.embedded.sync_ready()
         return rollback
 
     @property
