@@ -14,6 +14,7 @@ from typing import Any
 from strandline.commit.markers import timeline_and_markers
 from strandline.commit.own_heartbeat import Heartbeat
 from strandline.commit.settings import conflict_strategy
+from strandline.commit.tidying import survived
 from strandline.commit.transaction import Transaction
 from strandline.write.context import WriteContext, WriteRequest
 from strandline.write.engine.base import Tally
@@ -136,7 +137,8 @@ def until_committed(request: WriteRequest, begun: Begun) -> Iterator[None]:
                 transaction.make_room()
         finally:
             if is_undone:
-                transaction.end()
+                with survived(f"the heartbeat of {transaction.instant} stays"):
+                    transaction.end()
             else:
                 transaction.fail(sorted(begun.files.created), late=late)
         raise
