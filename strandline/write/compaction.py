@@ -27,6 +27,7 @@ from strandline.commit.conflict import COMPACT, FIRST_LOGS_OF_WRITERS
 from strandline.commit.markers import DirectMarkers, delete_unreported
 from strandline.commit.own_heartbeat import Heartbeat
 from strandline.commit.settings import conflict_strategy
+from strandline.commit.tidying import survived
 from strandline.commit.transaction import Transaction
 from strandline.read.scan_plan import bytes_of
 from strandline.table_services.compact.planner import CompactionPlanner, CompactionResult
@@ -244,15 +245,13 @@ def _execute(context: WriteContext, target: Target, instant: Instant) -> Compact
             written = _written(context, target, transaction, slices, files)
         storage = context.storage.for_cause("marker")
         # The next write sweeps the leftovers of a failure.
-        try:
+        with survived(f"markers or heartbeat of {transaction.instant} stay"):
             if files.unanswered:
                 # The sweeps of the next writes find the late file by its marker.
                 delete_unreported(storage, transaction.time, written.report.paths)
             else:
                 DirectMarkers(transaction.time).finish(storage, written.report.paths)
             transaction.end()
-        except StrandlineError as error:
-            logger.warning("markers or heartbeat of %s stay: %s", transaction.instant, error)
     finally:
         files.is_left = True
         heartbeat.give_up()
@@ -370,5 +369,4 @@ def _engine(context: WriteContext, size: int) -> EngineContext[Any]:
 
 
 def _sync(context: WriteContext) -> None:
-    if context.embedded.is_ready:
-        context.embedded.synced_view()
+    context.embedded.sync_ready()
