@@ -208,7 +208,8 @@ def execute(context: WriteContext, target: Target, instant: Instant) -> Compacti
         instant: The compaction, pending.
 
     Returns:
-        ``None`` if another writer works on it, or has completed it.
+        ``None`` if another writer works on it, or has completed it; or if storage may still create
+        a data file of an execution that failed.
     """
     attributes = {TABLE: context.storage.base_path, INSTANT: instant.requested_time}
     with child("execute compaction", attributes):
@@ -218,7 +219,7 @@ def execute(context: WriteContext, target: Target, instant: Instant) -> Compacti
 def _execute(context: WriteContext, target: Target, instant: Instant) -> CompactionResult | None:
     meta, started = target.meta, context.clock.monotonic()
     if not context.rollbacks(meta).free_plan(instant):
-        logger.info("%s is left to another writer, which works on it", instant)
+        logger.info("%s is left alone: it has a writer, or its files may still appear", instant)
         return None
     context.last_timeline.forget()
     planned = replace(instant, state=State.REQUESTED)
@@ -340,6 +341,8 @@ def _until_complete(
         late, in_process = True, context.engine.in_process
         try:
             late = transaction.may_appear(failure, files.unanswered, in_process=in_process)
+            if late:
+                transaction.explain_wait(failure)
             if isinstance(failure, StorageUnavailableError):
                 transaction.make_room()
         finally:

@@ -129,8 +129,8 @@ def until_committed(request: WriteRequest, begun: Begun) -> Iterator[None]:
         in_process = begun.rows.engine.in_process
         try:
             late = transaction.may_appear(failure, begun.files.unanswered, in_process=in_process)
-            if late and isinstance(failure, StrandlineError):
-                failure.hint = "; ".join(filter(None, (failure.hint, transaction.wait_hint)))
+            if late:
+                transaction.explain_wait(failure)
             is_conflict = isinstance(failure, WriteConflictError) and not late
             is_undone = is_conflict and _roll_back(request, begun)
             if isinstance(failure, StorageUnavailableError):
