@@ -38,6 +38,7 @@ from strandline.commit.others_heartbeats import (
     this_process,
     writer_is_gone,
 )
+from strandline.commit.tidying import survived
 from strandline.server.marker.heartbeat import ENDED, LATE
 from timeline.clock import Clock
 from timeline.errors import AlreadyExistsError, ConcurrentWriteError, StorageError
@@ -285,7 +286,8 @@ class Heartbeat:
             LIVE_WRITES.discard(self._token)
         elif request and request.mtime_ms < beat.modified_ms and self._last == self._first:
             # The file existed before the first beat, after which this writer requested its instant.
-            self.stop()
+            with survived(f"the heartbeat of {self._instant} stays"):
+                self.stop()
         else:
             self.abandon()
 

@@ -59,6 +59,7 @@ from timeline.errors import (
     CreateUnansweredError,
     IllegalTransitionError,
     StorageError,
+    StrandlineError,
     WriteConflictError,
 )
 from timeline.instant import COMMIT, COMPACTION, REPLACE_COMMIT, ROLLBACK, Instant, State
@@ -289,14 +290,19 @@ class Transaction:
         """Delete the heartbeat; the instant has completed or was rolled back."""
         self._heartbeat.stop()
 
-    @property
-    def wait_hint(self) -> str:
-        """What the next write does if this one's data files may still appear, for messages."""
-        return (
-            f"storage may still create a data file of instant {self.time}, so it is rolled back"
-            f" when its heartbeat has expired, in {self._heartbeat.timeout_s:g} s; a next write"
-            " without a lock provider waits for that"
+    def explain_wait(self, failure: BaseException) -> None:
+        """Add to the failure what happens next, as data files may still appear."""
+        if not isinstance(failure, StrandlineError):
+            return
+        then, following = "it is rolled back", "write without a lock provider waits for that"
+        if self._is_planned:
+            then = "its plan is executed again"
+            following = "compaction waits for that, or with a lock provider leaves it alone"
+        hint = (
+            f"storage may still create a data file of instant {self.time}, so {then} when its"
+            f" heartbeat has expired, in {self._heartbeat.timeout_s:g} s; a next {following}"
         )
+        failure.hint = "; ".join(filter(None, (failure.hint, hint)))
 
     def may_appear(
         self, failure: BaseException, unanswered: Collection[str], *, in_process: bool

@@ -419,7 +419,8 @@ class WriteClient:
         ``schedule_compaction``. Other writers may write meanwhile, if they share a lock.
 
         Returns:
-            The result of the last one; ``None`` if nothing was compacted, or others work on it.
+            The result of the last one; ``None`` if nothing was compacted, or others work on it, or
+            a data file of one that failed may still appear.
 
         Raises:
             CorruptMetadataError: A plan can't be read; or names files that aren't there, and all
@@ -499,8 +500,7 @@ class WriteClient:
         rollback = rollbacks.repair(target.timeline).get(instant)
         if rollback is None:
             rollback = rollbacks.roll_back_completed(instant)
-        if context.embedded.is_ready:
-            context.embedded.synced_view()
+        context.embedded.sync_ready()
         return rollback
 
     @property

@@ -27,6 +27,7 @@ from strandline.commit.conflict import COMPACT, FIRST_LOGS_OF_WRITERS
 from strandline.commit.markers import DirectMarkers, delete_unreported
 from strandline.commit.own_heartbeat import Heartbeat
 from strandline.commit.settings import conflict_strategy
+from strandline.commit.tidying import survived
 from strandline.commit.transaction import Transaction
 from strandline.read.scan_plan import bytes_of
 from strandline.table_services.compact.planner import CompactionPlanner, CompactionResult
@@ -207,7 +208,8 @@ def execute(context: WriteContext, target: Target, instant: Instant) -> Compacti
         instant: The compaction, pending.
 
     Returns:
-        ``None`` if another writer works on it, or has completed it.
+        ``None`` if another writer works on it, or has completed it; or if storage may still create
+        a data file of an execution that failed.
     """
     attributes = {TABLE: context.storage.base_path, INSTANT: instant.requested_time}
     with child("execute compaction", attributes):
@@ -217,7 +219,7 @@ def execute(context: WriteContext, target: Target, instant: Instant) -> Compacti
 def _execute(context: WriteContext, target: Target, instant: Instant) -> CompactionResult | None:
     meta, started = target.meta, context.clock.monotonic()
     if not context.rollbacks(meta).free_plan(instant):
-        logger.info("%s is left to another writer, which works on it", instant)
+        logger.info("%s is left alone: it has a writer, or its files may still appear", instant)
         return None
     context.last_timeline.forget()
     planned = replace(instant, state=State.REQUESTED)
@@ -244,15 +246,13 @@ def _execute(context: WriteContext, target: Target, instant: Instant) -> Compact
             written = _written(context, target, transaction, slices, files)
         storage = context.storage.for_cause("marker")
         # The next write sweeps the leftovers of a failure.
-        try:
+        with survived(f"markers or heartbeat of {transaction.instant} stay"):
             if files.unanswered:
                 # The sweeps of the next writes find the late file by its marker.
                 delete_unreported(storage, transaction.time, written.report.paths)
             else:
                 DirectMarkers(transaction.time).finish(storage, written.report.paths)
             transaction.end()
-        except StrandlineError as error:
-            logger.warning("markers or heartbeat of %s stay: %s", transaction.instant, error)
     finally:
         files.is_left = True
         heartbeat.give_up()
@@ -341,6 +341,8 @@ def _until_complete(
         late, in_process = True, context.engine.in_process
         try:
             late = transaction.may_appear(failure, files.unanswered, in_process=in_process)
+            if late:
+                transaction.explain_wait(failure)
             if isinstance(failure, StorageUnavailableError):
                 transaction.make_room()
         finally:
@@ -370,5 +372,4 @@ def _engine(context: WriteContext, size: int) -> EngineContext[Any]:
 
 
 def _sync(context: WriteContext) -> None:
-    if context.embedded.is_ready:
-        context.embedded.synced_view()
+    context.embedded.sync_ready()

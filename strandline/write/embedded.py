@@ -25,6 +25,7 @@ from executor_proxy.http import HttpSession
 from executor_proxy.report import LookupReport
 from executor_proxy.view_location import NEWEST, ViewLocation
 from fsview.model.file_system_view import FileSystemView
+from strandline.commit.tidying import survived
 from strandline.settings import lookup
 from strandline.settings import service as config
 from strandline.settings.setting import Settings
@@ -231,6 +232,15 @@ class EmbeddedService:
             self._view = self._location(service, "", NEWEST).open(self.report)
         self._view.sync()
         return self._view
+
+    def sync_ready(self) -> None:
+        """Sync a ready service with what has just completed, or was planned; log a failure.
+
+        The next sync makes up for it.
+        """
+        if self.is_ready:
+            with survived("the timeline service wasn't synced"):
+                self.synced_view()
 
     def newest_location(self) -> ViewLocation:
         """Return where another thread of the driver opens a view of the newest instant.

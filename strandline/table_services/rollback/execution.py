@@ -30,6 +30,7 @@ from strandline.commit.lock.base import TableLock
 from strandline.commit.markers import finish_markers
 from strandline.commit.others_heartbeats import HeartbeatSettings, delete_heartbeat
 from strandline.commit.own_heartbeat import Heartbeat
+from strandline.commit.tidying import survived
 from strandline.table_services.rollback.log_command import (
     AppendedCommand,
     append_commands,
@@ -162,7 +163,8 @@ class RollbackExecution:
             try:
                 heartbeat.start(time, takes_over=takes_over)
                 result = carry_out(heartbeat)
-                heartbeat.stop()
+                with survived(f"the heartbeat of rollback {time} stays"):
+                    heartbeat.stop()
             finally:
                 heartbeat.give_up()
         return result
@@ -208,9 +210,10 @@ class RollbackExecution:
         with child("undo instant", {"strandline.files": len(paths)}):
             appended = self._undo(inflight, plan, target)
         self._complete(inflight, plan, self._clock.now_ms() - started_ms, appended)
-        # A crash before this leaves a heartbeat and markers; the next repair sweeps the markers.
-        delete_heartbeat(self._storage, info.commit_time)
-        finish_markers(self._storage, info.commit_time, undone_paths(appended))
+        # The next repair sweeps what a crash or an error leaves.
+        with survived(f"markers or heartbeat of {info.commit_time} stay"):
+            delete_heartbeat(self._storage, info.commit_time)
+            finish_markers(self._storage, info.commit_time, undone_paths(appended))
         logger.info(
             "rolled back %s %s: %d files, and %d slices whose logs stay",
             info.action,
@@ -303,8 +306,9 @@ class RollbackExecution:
             return
         # The name has the completion time, so another writer that resumed the rollback without a
         # lock may have completed it, too. Both check, and both keep the earlier file.
-        for surplus in self._meta.completions(rollback)[1:]:
-            self._meta.delete_instant_file(surplus)
+        with survived(f"a second completion of {rollback} may stay"):
+            for surplus in self._meta.completions(rollback)[1:]:
+                self._meta.delete_instant_file(surplus)
 
     def _delete_pending(self, instant: Instant) -> None:
         """Delete an instant's pending files; the plan of a compaction stays, as in Hudi."""

@@ -14,6 +14,7 @@ from typing import Any
 from strandline.commit.markers import timeline_and_markers
 from strandline.commit.own_heartbeat import Heartbeat
 from strandline.commit.settings import conflict_strategy
+from strandline.commit.tidying import survived
 from strandline.commit.transaction import Transaction
 from strandline.write.context import WriteContext, WriteRequest
 from strandline.write.engine.base import Tally
@@ -128,15 +129,16 @@ def until_committed(request: WriteRequest, begun: Begun) -> Iterator[None]:
         in_process = begun.rows.engine.in_process
         try:
             late = transaction.may_appear(failure, begun.files.unanswered, in_process=in_process)
-            if late and isinstance(failure, StrandlineError):
-                failure.hint = "; ".join(filter(None, (failure.hint, transaction.wait_hint)))
+            if late:
+                transaction.explain_wait(failure)
             is_conflict = isinstance(failure, WriteConflictError) and not late
             is_undone = is_conflict and _roll_back(request, begun)
             if isinstance(failure, StorageUnavailableError):
                 transaction.make_room()
         finally:
             if is_undone:
-                transaction.end()
+                with survived(f"the heartbeat of {transaction.instant} stays"):
+                    transaction.end()
             else:
                 transaction.fail(sorted(begun.files.created), late=late)
         raise

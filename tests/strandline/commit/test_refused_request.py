@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from strandline.commit.others_heartbeats import heartbeat_path, read_beat
 from strandline.server.marker.heartbeat import HEARTBEAT_FOLDER
 from tests.kit.storage.hooked_storage import Hook, HookedStorage
 from tests.strandline.write.tables import client, row, table
-from timeline.errors import AlreadyExistsError, ConcurrentWriteError
+from timeline.errors import AlreadyExistsError, ConcurrentWriteError, StorageUnavailableError
 from timeline.storage.local import LocalStorage
 
 
@@ -44,17 +45,35 @@ def is_request(kind: str, path: str) -> bool:
     return kind == "create" and path.endswith(".commit.requested")
 
 
-def test_an_instant_of_a_hudi_writer_without_heartbeats_gets_none(base: Path) -> None:
-    def request(kind: str, path: str) -> None:
-        if kind == "create" and path.startswith(HEARTBEAT_FOLDER):
-            taken = base / f".hoodie/timeline/{Path(path).name}.commit.requested"
-            taken.touch()
-            os.utime(taken, (taken.stat().st_mtime - 1,) * 2)
+def take(base: Path, kind: str, path: str) -> None:
+    """Before a first beat is written, request its instant, as a writer of Hudi's does."""
+    if kind == "create" and path.startswith(HEARTBEAT_FOLDER):
+        taken = base / f".hoodie/timeline/{Path(path).name}.commit.requested"
+        taken.touch()
+        os.utime(taken, (taken.stat().st_mtime - 1,) * 2)
 
-    time = refused(base, before=request)
+
+def test_an_instant_of_a_hudi_writer_without_heartbeats_gets_none(base: Path) -> None:
+    time = refused(base, before=partial(take, base))
     assert read_beat(LocalStorage(str(base)), time) is None
     with client(base) as c, pytest.raises(ConcurrentWriteError, match=f"{time} .*no heartbeat"):
         c.upsert(table(row("b")))
+
+
+def test_its_refusal_is_told_although_the_heartbeat_stays(
+    base: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def request(kind: str, path: str) -> None:
+        take(base, kind, path)
+        if kind == "delete" and path.startswith(HEARTBEAT_FOLDER):
+            raise StorageUnavailableError("no connection")
+
+    time = refused(base, before=request)
+    assert f"the heartbeat of {time} stays: no connection" in caplog.text
+    # As if its writer lived: the instant isn't to be rolled back.
+    beat = read_beat(LocalStorage(str(base)), time)
+    assert beat is not None
+    assert not beat.ended
 
 
 def test_the_heartbeat_of_a_hudi_writer_stays(base: Path) -> None:

@@ -8,11 +8,16 @@ import pytest
 
 from strandline.commit.others_heartbeats import heartbeat_path
 from strandline.table_services.rollback.plan import plan_rollback, reported_files
-from tests.kit.storage.hooked_storage import HookedStorage
+from tests.kit.storage.hooked_storage import HookedStorage, failing
 from tests.kit.tables import reader
 from tests.strandline.write.tables import client, row, stored, table
 from timeline.clock import SystemClock, TimeGenerator
-from timeline.errors import ConcurrentWriteError, IllegalTransitionError, WriteConflictError
+from timeline.errors import (
+    ConcurrentWriteError,
+    IllegalTransitionError,
+    StorageUnavailableError,
+    WriteConflictError,
+)
 from timeline.instant import COMMIT, ROLLBACK
 from timeline.meta_client import TableMetaClient
 from timeline.storage.local import LocalStorage
@@ -121,3 +126,52 @@ def test_a_rollback_sees_a_write_that_began_before_it_was_requested(base):
     assert ids(base) == ["a1", "a2", "b1", "b2"]
     meta = TableMetaClient.open(LocalStorage(str(base)))
     assert len(meta.active_timeline().filter(lambda i: i.action == ROLLBACK)) == 0
+
+
+def failing_when_done(base, error):
+    """Return a storage whose calls fail once a rollback has completed."""
+    done = []
+
+    def note(kind, path):
+        if kind == "create" and path.endswith(".rollback"):
+            done.append(path)
+
+    def fail(kind, path):
+        if done:
+            raise error
+
+    return HookedStorage(base, fail, note)
+
+
+def test_one_that_is_done_is_no_failure(base, caplog):
+    """Its caller would repeat it, and be told that there is no such instant."""
+    newest = max(reader.committed(base))
+    with client(base, failing_when_done(base, StorageUnavailableError("no connection"))) as c:
+        rollback = c.rollback(newest)
+    assert ids(base) == ["a1", "b1"]
+    meta = TableMetaClient.open(LocalStorage(str(base)))
+    assert meta.active_timeline().find(rollback, ROLLBACK).is_completed
+    assert f"markers or heartbeat of {newest} stay: no connection" in caplog.text
+    assert f"the heartbeat of rollback {rollback} stays: no connection" in caplog.text
+    with client(base) as c:
+        c.upsert(table(row("a1", ts=5)))
+    assert ids(base) == ["a1", "b1"]
+
+
+def test_a_bug_in_tidying_up_after_one_is_not_hidden(base):
+    newest = max(reader.committed(base))
+    with (
+        client(base, failing_when_done(base, KeyError("a bug"))) as c,
+        pytest.raises(KeyError, match="a bug"),
+    ):
+        c.rollback(newest)
+
+
+def test_one_whose_completion_fails_is_a_failure(base):
+    """Readers don't see the commit any more, and the next writer finishes the rollback."""
+    newest = max(reader.committed(base))
+    storage = HookedStorage(base, failing("create", ".rollback"))
+    with client(base, storage) as c, pytest.raises(StorageUnavailableError, match="injected"):
+        c.rollback(newest)
+    with client(base) as c:
+        assert c.upsert(table(row("a1", ts=5))).rolled_back == (newest,)

@@ -16,6 +16,7 @@ from strandline.commit.lock.file_system import FileSystemLock
 from strandline.commit.lock.open import InProcessLock
 from strandline.commit.others_heartbeats import HeartbeatSettings
 from strandline.commit.own_heartbeat import Heartbeat
+from strandline.commit.transaction import Transaction
 from strandline.records.commit_history import CommitHistory
 from strandline.write.client import WriteClient
 from strandline.write.engine.local import LocalEngine
@@ -222,6 +223,36 @@ def test_properties_changed_before_the_commit_are_seen(base: Path) -> None:
     with writer, pytest.raises(WriteConflictError, match="changed the properties"):
         writer.upsert(table(row("a", ts=2)))
     assert [each["ts"] for each in reader.rows(base)] == [1]
+
+
+def test_a_conflict_is_told_although_the_heartbeat_stays(
+    base: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The write is rolled back, and its rows are to be made anew."""
+
+    def conflict(*_: object, **__: object) -> None:
+        raise WriteConflictError("another write changed the file")
+
+    undone: list[str] = []
+
+    def note(kind: str, path: str) -> None:
+        if kind == "create" and path.endswith(".rollback"):
+            undone.append(path)
+
+    def fail(kind: str, path: str) -> None:
+        if kind == "delete" and ".heartbeat/" in path and undone:
+            raise StorageUnavailableError("no connection")
+
+    monkeypatch.setattr(Transaction, "complete", conflict)
+    with client(base, HookedStorage(base, fail, note)) as c:
+        with pytest.raises(WriteConflictError, match="another write changed the file"):
+            c.upsert(table(row("a", ts=2)))
+        monkeypatch.undo()
+        assert heartbeats() == []
+        assert c.upsert(table(row("a", ts=3))).rolled_back == ()
+    assert len(undone) == 1
+    assert "commit__INFLIGHT] stays: no connection" in caplog.text
+    assert [each["ts"] for each in reader.rows(base)] == [3]
 
 
 def test_a_writer_that_began_before_the_request_is_refused_without_a_lock(base: Path) -> None:

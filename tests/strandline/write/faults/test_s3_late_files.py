@@ -324,11 +324,22 @@ def test_the_log_of_a_repeated_attempt_is_emptied(engine: EngineContext, tmp_pat
 
 
 @places(1, 1)
-@pytest.mark.parametrize("error", [CreateUnansweredError, KeyError])
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (
+            CreateUnansweredError,
+            r"executed again when its heartbeat has expired, in 20 s; a next c",
+        ),
+        (KeyError, "the last attempt"),
+    ],
+    ids=["unanswered", "answered"],
+)
 def test_a_compaction_is_undone_when_its_file_may_no_longer_appear(
     logged: LateSetting,
     engine: EngineContext,
     error: type[Exception],
+    told: str,
     monkeypatch: pytest.MonkeyPatch,
     failing_after_one: Callable[[BaseException], None],
     tmp_path: Path,
@@ -339,7 +350,7 @@ def test_a_compaction_is_undone_when_its_file_may_no_longer_appear(
         c.upsert(table(row("old", ts=2)))
         logged.server.requests.delay(BASE_FILE)
         failing_after_one(error("the last attempt"))
-        with pytest.raises(error):
+        with pytest.raises(error, match=told):
             c.compact()
     monkeypatch.undo()
     (pending,) = logged.meta.active_timeline().pending()
