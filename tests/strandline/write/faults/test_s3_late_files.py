@@ -6,14 +6,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from strandline.commit.markers import DirectMarkers, instants_with_markers
 from strandline.commit.others_heartbeats import HeartbeatSettings
 from strandline.commit.transaction import Transaction
 from strandline.table_services.rollback.policy import RollbackPolicy
-from strandline.write.engine.base import EngineContext
-from strandline.write.engine.local import LocalEngine
+from strandline.write.engine.base import EngineContext, Task
+from strandline.write.engine.local import LocalEngine, LocalRows
 from tests.kit.concurrency.manual_clock import LaterClock
 from tests.kit.engines.far_engine import FarEngine
 from tests.kit.servers.s3_server import S3Server, s3_server
@@ -22,6 +23,7 @@ from tests.strandline.table_services.rollback.setting import Setting
 from tests.strandline.write.faults.test_interrupts import beating
 from tests.strandline.write.tables import client, row, table
 from timeline.errors import CreateUnansweredError, StorageUnavailableError, WriteConflictError
+from timeline.storage.fsspec_storage import FsspecStorage
 
 pytestmark = pytest.mark.property
 
@@ -57,6 +59,26 @@ def logged() -> Iterator[LateSetting]:
     """The same, merge-on-read."""
     with s3_server() as server:
         yield LateSetting(server, **LOGS)
+
+
+class CutOffEngine(FarEngine):
+    """Executors that lose their connection once storage hasn't answered a create."""
+
+    def transform(self, data: LocalRows, task: Task, schema: pa.Schema) -> LocalRows:
+        with pytest.MonkeyPatch.context() as m:
+            replace = FsspecStorage.replace
+
+            def fail(*_: object) -> None:
+                raise StorageUnavailableError("no connection")
+
+            def cut_off(storage: FsspecStorage, path: str, data: bytes) -> None:
+                if ".marker." not in path:
+                    return replace(storage, path, data)
+                m.setattr(FsspecStorage, "list", fail)
+                return fail()
+
+            m.setattr(FsspecStorage, "replace", cut_off)
+            return super().transform(data, task, schema)
 
 
 ON_EXECUTORS = {"strandline__write__driver__max__rows": 0}
@@ -156,6 +178,27 @@ def test_a_rollback_waits_for_the_file_of_a_write_that_conflicts(
     base = setting.server.save(storage, tmp_path / "t")
     assert [each["id"] for each in reader.rows(base)] == ["old"]
     assert reader.leftovers(base) == []
+
+
+@pytest.mark.parametrize("operation", ["upsert", "compact"])
+def test_a_rollback_waits_for_the_file_of_an_executor_that_can_note_nothing(
+    logged: LateSetting, operation: str
+) -> None:
+    """Its error tells the driver, although the task doesn't get through to its instant either."""
+    path, storage = logged.storage.base_path, logged.storage
+    with client(path, storage, **OPTIONS) as c:
+        c.upsert(table(row("old", ts=2)))
+    with client(path, storage, CutOffEngine(1, 0), **OPTIONS, **ON_EXECUTORS) as c:
+        logged.server.requests.delay(BASE_FILE)
+        with pytest.raises(CreateUnansweredError):
+            c.compact() if operation == "compact" else c.insert(NEW)
+    (pending,) = logged.meta.active_timeline().pending()
+    if operation == "compact":
+        assert logged.rollbacks(EAGER).free_plan(pending)
+    else:
+        assert list(logged.repair(EAGER)) == [pending.requested_time]
+    assert logged.carried_out == 1
+    assert HEARTBEATS.timeout_ms / 1000 <= logged.waited <= HEARTBEATS.timeout_ms / 1000 + 2
 
 
 @places(1, 1)
