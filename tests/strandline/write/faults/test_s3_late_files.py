@@ -22,7 +22,11 @@ from tests.kit.tables import reader
 from tests.strandline.table_services.rollback.setting import Setting
 from tests.strandline.write.faults.test_interrupts import beating
 from tests.strandline.write.tables import client, row, table
-from timeline.errors import CreateUnansweredError, StorageUnavailableError, WriteConflictError
+from timeline.errors import (
+    CreateUnansweredError,
+    StorageUnavailableError,
+    WriteConflictError,
+)
 from timeline.storage.fsspec_storage import FsspecStorage
 
 pytestmark = pytest.mark.property
@@ -83,6 +87,15 @@ class CutOffEngine(FarEngine):
 
 ON_EXECUTORS = {"strandline__write__driver__max__rows": 0}
 """A small batch isn't written by the driver."""
+
+
+ARCHIVING = {
+    "keep__min__commits": 2,
+    "keep__max__commits": 3,
+    "clean__automatic": "true",
+    "clean__commits__retained": 1,
+    "archive__automatic": "true",
+}
 
 
 def places(tasks: int, retries: int) -> pytest.MarkDecorator:
@@ -305,6 +318,31 @@ def test_the_file_of_a_repeated_attempt_is_swept(
     assert len(slices) == len(set(slices))
     assert [each["id"] for each in reader.rows(base)] == ["old", "x", "y", "z"]
     assert reader.leftovers(base) == []
+
+
+@places(1, 1)
+@pytest.mark.parametrize("version", [6, 9])
+def test_the_file_of_a_repeated_attempt_is_swept_though_its_commit_is_archived(
+    engine: EngineContext, version: int, tmp_path: Path
+) -> None:
+    """Other writers may complete as many commits while a slow one writes."""
+    with s3_server() as server:
+        setting = LateSetting(server, version=version)
+        path, storage = setting.storage.base_path, setting.storage
+        with client(path, storage, engine, **ARCHIVING, **ON_EXECUTORS) as c:
+            server.requests.delay(BASE_FILE)
+            instant = c.insert(NEW).instant
+            for ts in range(6):
+                c.upsert(table(row("old", ts=ts)))
+            assert setting.meta.active_timeline().find(instant) is None
+            assert instants_with_markers(storage) == (instant,)
+            assert server.requests.carry_out() == 1
+        with client(path, storage, clock=LaterClock()) as c:
+            assert c.upsert(table(row("z", "asia", ts=2))).rolled_back == ()
+        assert instants_with_markers(storage) == ()
+        base = server.save(storage, tmp_path / "t")
+    slices = [(file_id, instant) for _, _, file_id, instant in reader.base_files(base)]
+    assert len(slices) == len(set(slices))
 
 
 @places(2, 0)
