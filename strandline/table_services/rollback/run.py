@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from functools import cached_property, partial
+from itertools import count
 from time import sleep
 
 from strandline.commit.completion_outcome import rollback_of
@@ -235,7 +236,7 @@ class Rollbacks:
         return found is not None and found.state is State.REQUESTED
 
     def roll_back_completed(self, requested_time: str) -> str:
-        """Roll back the newest completed commit.
+        """Roll back the newest completed commit; wait first while a file of it may still appear.
 
         Args:
             requested_time: Requested time of the commit.
@@ -247,6 +248,7 @@ class Rollbacks:
             InstantNotFoundError: There is no such instant, or another writer rolled it back.
             IllegalTransitionError: It can't be rolled back; the message says why.
         """
+        self._wait_for_late_files(requested_time)
         with self._lock.held(f"rolling back commit {requested_time}"):
             target, timeline = self._newest(requested_time)
             # Planned from the commit's metadata: its markers were deleted when it completed.
@@ -269,6 +271,21 @@ class Rollbacks:
             if rollback is None:
                 raise self._not_found(requested_time)
             return rollback
+
+    def _wait_for_late_files(self, time: str) -> None:
+        """Wait while files of a completed commit may appear, as its rollback deletes the markers.
+
+        Cost: that of a sweep; at each poll, at most one second apart and for at most the time in
+            which a heartbeat expires, that and a list.
+        """
+        deadline = self._clock.monotonic() + self._policy.heartbeats.timeout_ms / 1000 + POLL_S
+        for poll in count():
+            if not self._sweep().get(time) or self._clock.monotonic() >= deadline:
+                return
+            self._newest(time)  # otherwise it is refused now, not after the wait
+            if poll == 0:
+                logger.info("waiting until no file of commit %s may appear any more", time)
+            self._wait(POLL_S)
 
     def _sweep(self) -> dict[str, bool]:
         return Sweep(self._counted, self._policy.heartbeats, self._clock).run()

@@ -24,6 +24,7 @@ from tests.strandline.write.faults.test_interrupts import beating
 from tests.strandline.write.tables import client, row, table
 from timeline.errors import (
     CreateUnansweredError,
+    IllegalTransitionError,
     StorageUnavailableError,
     WriteConflictError,
 )
@@ -343,6 +344,33 @@ def test_the_file_of_a_repeated_attempt_is_swept_though_its_commit_is_archived(
         base = server.save(storage, tmp_path / "t")
     slices = [(file_id, instant) for _, _, file_id, instant in reader.base_files(base)]
     assert len(slices) == len(set(slices))
+
+
+@places(1, 1)
+def test_a_rollback_of_the_commit_waits_for_the_file_of_a_repeated_attempt(
+    setting: LateSetting, engine: EngineContext, tmp_path: Path
+) -> None:
+    """The rollback deletes the markers that the commit has left for the file."""
+    setting.server.requests.delay(BASE_FILE)
+    path, storage = setting.storage.base_path, setting.storage
+    with client(path, storage, engine, **ON_EXECUTORS) as c:
+        instant = c.insert(NEW).instant
+    setting.rollbacks(EAGER).roll_back_completed(instant)
+    assert setting.carried_out == 1
+    assert HEARTBEATS.timeout_ms / 1000 <= setting.waited <= HEARTBEATS.timeout_ms / 1000 + 2
+    base = setting.server.save(storage, tmp_path / "t")
+    assert [each["id"] for each in reader.rows(base)] == ["old"]
+    assert reader.leftovers(base) == []
+
+
+def test_a_rollback_of_a_commit_that_is_not_the_newest_does_not_wait(setting: LateSetting) -> None:
+    setting.server.requests.delay(BASE_FILE)
+    with client(setting.storage.base_path, setting.storage, LocalEngine(1, 1)) as c:
+        instant = c.insert(NEW).instant
+        c.insert(table(row("z", "asia")))
+    with pytest.raises(IllegalTransitionError, match="newest"):
+        setting.rollbacks(EAGER).roll_back_completed(instant)
+    assert setting.waited == 0
 
 
 @places(2, 0)
