@@ -474,7 +474,8 @@ class WriteClient:
     def rollback(self, instant: str) -> str:
         """Roll back the newest completed commit.
 
-        Failed writes are rolled back and unfinished rollbacks finished first.
+        Failed writes are rolled back and unfinished rollbacks finished first. It waits while a data
+        file of the commit may still appear.
 
         Args:
             instant: Requested time of the commit.

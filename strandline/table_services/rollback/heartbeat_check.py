@@ -41,8 +41,8 @@ from timeline.timeline import Timeline
 
 logger = logging.getLogger(__name__)
 
-_POLL_S: Final = 1.0
-"""Time between two polls of a heartbeat that may expire."""
+POLL_S: Final = 1.0
+"""Time between two polls of a heartbeat that may expire, or of files that may still appear."""
 _LATE_POLL_S: Final = 0.2
 """Time between two listings of the timeline while a write may not have read it."""
 
@@ -116,7 +116,7 @@ class HeartbeatCheck:
             most the time in which a beat expires.
         """
         first: Beat | None = None
-        deadline = self._clock.monotonic() + self._policy.heartbeats.timeout_ms / 1000 + _POLL_S
+        deadline = self._clock.monotonic() + self._policy.heartbeats.timeout_ms / 1000 + POLL_S
         while True:
             verdict, beat = self._judged(instant)
             if verdict is Verdict.DEAD:
@@ -137,7 +137,7 @@ class HeartbeatCheck:
                 # The beat's time is in the future: the storage's clock has been set back.
                 self._silent.add((beat.instant, beat.modified_ms))
                 return True
-            self._wait(_POLL_S)
+            self._wait(POLL_S)
 
     def check_excluded(self, instant: Instant, still_pending: Callable[[], bool]) -> None:
         """Check that a lock prevents the writer of a pending instant from completing concurrently.

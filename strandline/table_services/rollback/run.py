@@ -4,20 +4,6 @@ Each is looked up again under the table's lock, because its writer may have comp
 timeline was read.
 
 Source: Hudi 1.2.0 ``BaseHoodieTableServiceClient.rollbackFailedWrites``.
-
-A sweep deletes remains of ended instants: markers, unreported files, heartbeats.
-
-Marker folders remain after a crash between a commit's completion and the deletion of its markers,
-or when a task outlives its write; such a task may leave a file, too. A file is deleted only if its
-instant's own metadata, active or archived, doesn't report it, or if a rollback names its instant:
-an instant's age proves nothing, because Hudi archives beyond savepoints, and keeps rollbacks
-longer.
-
-If the file of a repeated attempt may still appear, its write leaves all markers. They stay until a
-heartbeat of that time would have expired, so that all writes until then sweep, and one afterwards.
-
-Heartbeats remain if a writer is killed before it requests its instant, or after it has completed
-it. Hudi leaves them.
 """
 
 from __future__ import annotations
@@ -25,22 +11,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from functools import cached_property, partial
+from itertools import count
 from time import sleep
 
 from strandline.commit.completion_outcome import rollback_of
 from strandline.commit.conflict import FIRST_LOGS_OF_WRITERS
 from strandline.commit.lock.base import TableLock, Wait
-from strandline.commit.markers import delete_markers, finish_markers, instants_with_markers
-from strandline.commit.others_heartbeats import (
-    HeartbeatSettings,
-    delete_heartbeat,
-    instants_with_heartbeat,
-    is_expired,
-    read_beat,
-)
-from strandline.read.instants import Archive, rollbacks_in
 from strandline.table_services.rollback.execution import RollbackExecution
-from strandline.table_services.rollback.heartbeat_check import HeartbeatCheck, wait_for_late_readers
+from strandline.table_services.rollback.heartbeat_check import (
+    POLL_S,
+    HeartbeatCheck,
+    wait_for_late_readers,
+)
 from strandline.table_services.rollback.log_command import logs_on
 from strandline.table_services.rollback.pending_files import files_of_pending
 from strandline.table_services.rollback.plan import (
@@ -53,8 +35,9 @@ from strandline.table_services.rollback.plan import (
     reported_files,
 )
 from strandline.table_services.rollback.policy import RollbackPolicy
+from strandline.table_services.rollback.sweep import Sweep, sweep_heartbeats
 from timeline.clock import Clock, TimeGenerator
-from timeline.errors import ConcurrentWriteError, CorruptMetadataError, InstantNotFoundError
+from timeline.errors import ConcurrentWriteError, InstantNotFoundError
 from timeline.instant import (
     CLEAN,
     COMMIT,
@@ -71,140 +54,14 @@ from timeline.metadata.instant_metadata import (
     CleanerPlan,
     CommitMetadata,
     CompactionPlan,
-    InstantMetadata,
     RequestedReplaceMetadata,
-    RollbackMetadata,
     RollbackPlan,
 )
-from timeline.table.partition_metadata import path_in
 from timeline.table.property_name import MERGE_ON_READ
 from timeline.timeline import Timeline
 from timeline.tracing import child
 
 logger = logging.getLogger(__name__)
-
-
-class Sweep:
-    """Sweeps one table's marker folders; run once.
-
-    Args:
-        meta: The table's meta client; calls are counted under its cause.
-        settings: When a beat has expired.
-        clock: Measures the age of commits.
-    """
-
-    def __init__(self, meta: TableMetaClient, settings: HeartbeatSettings, clock: Clock) -> None:
-        self._meta = meta
-        self._storage = meta.storage
-        self._settings = settings
-        self._clock = clock
-        self._archive = Archive(meta)
-
-    def run(self) -> bool:
-        """Delete markers of instants that aren't pending, and files that those don't report.
-
-        Returns:
-            Whether there were any.
-
-        Cost: one list call without marker folders; with some, one more, and for each a tree list
-        and a read of its instant, maybe from the archive; a stat if the storage is remote.
-        """
-        # List the folders first: an instant is requested before it has a folder, so the timeline
-        # read afterwards has every instant that may still be pending.
-        times = instants_with_markers(self._storage)
-        if not times:
-            return False
-        timeline = self._meta.active_timeline()
-        found = False
-        for time in times:
-            instant = _write_at(timeline, time)
-            if instant is not None and not instant.is_completed:
-                continue  # its writer, or a rollback, needs the markers
-            found = True
-            try:
-                reported = self._reported(time, instant, timeline)
-            except (CorruptMetadataError, InstantNotFoundError) as error:
-                logger.warning("the markers of %s stay, it can't be read: %s", time, error)
-                continue
-            if reported is None:
-                delete_markers(self._storage, time)
-            else:
-                finish_markers(self._storage, time, reported, late=self._is_new(instant))
-        return found
-
-    def _is_new(self, instant: Instant | None) -> bool:
-        """Return whether an unanswered request of a completed write may still take effect."""
-        if instant is None or not self._storage.is_remote:
-            return False
-        completed = self._storage.stat(self._meta.path_of(instant))
-        if completed is None:
-            return False  # archived or rolled back meanwhile
-        return self._clock.now_ms() - completed.mtime_ms <= self._settings.timeout_ms
-
-    def _reported(
-        self, time: str, instant: Instant | None, timeline: Timeline
-    ) -> frozenset[str] | None:
-        """Return the files that an ended instant reports; empty if it was rolled back.
-
-        ``None`` means that they are unknown, so that no file may be deleted.
-        """
-        if instant is not None:
-            return _files_in(self._meta.read(instant))
-        # Check before any rollback: Hudi rolls back a failed compaction or clustering and then
-        # executes its plan at the same time, and rollbacks stay active longer than commits.
-        archive = self._archive
-        found = _write_at(archive.timeline, time)
-        if found is not None and found.is_completed:
-            return _files_in(archive.read(found))
-        for instants, read in (
-            (timeline.completed(), self._meta.read),
-            (archive.timeline.completed(), archive.read),
-        ):
-            later = (i for i in instants if i.action == ROLLBACK and i.requested_time > time)
-            for metadata in map(read, later):
-                if isinstance(metadata, RollbackMetadata) and time in metadata.commits_rollback:
-                    return _logs_left_by(metadata)
-        return None
-
-
-def sweep_heartbeats(meta: TableMetaClient, settings: HeartbeatSettings, now_ms: int) -> None:
-    """Delete heartbeats that have expired and whose instant isn't pending.
-
-    The end of a writer's process isn't enough: a request for its instant may be under way, and
-    would leave a pending instant without a heartbeat.
-
-    Args:
-        meta: The table's meta client.
-        settings: When a beat has expired.
-        now_ms: The time.
-
-    Cost: a list call; if there are heartbeats, a list of the timeline, and for each three calls and
-        two deletes.
-    """
-    storage = meta.storage
-    # List heartbeats first: a writer sends a beat before it requests its instant, and doesn't
-    # request it after the expiry. So the timeline read afterwards has the instant of each beat.
-    times = instants_with_heartbeat(storage)
-    if not times:
-        return
-    pending = {instant.requested_time for instant in meta.active_timeline().pending()}
-    for time in times:
-        beat = None if time in pending else read_beat(storage, time)
-        if beat is not None and is_expired(beat, now_ms, settings):
-            delete_heartbeat(storage, time)
-
-
-def _write_at(timeline: Timeline, time: str) -> Instant | None:
-    """Return the write requested at a time, ignoring other actions; of two the pending one."""
-    found = (instant for instant in timeline.write_timeline() if instant.requested_time == time)
-    return min(found, key=lambda instant: instant.is_completed, default=None)
-
-
-def _files_in(metadata: InstantMetadata) -> frozenset[str] | None:
-    # An archive may lack the content; then the files are unknown.
-    if not isinstance(metadata, CommitMetadata) or metadata == CommitMetadata():
-        return None
-    return frozenset(reported_files(metadata))
 
 
 class Rollbacks:
@@ -271,7 +128,7 @@ class Rollbacks:
         undone = repair(timeline)
         # Sweep last, because the rollbacks above are planned from markers.
         with child("sweep markers"):
-            has_swept = Sweep(self._counted, self._policy.heartbeats, self._clock).run()
+            has_swept = self._sweep()
         if undone or has_swept:
             # A writer died, so other dead writers may have left heartbeats.
             sweep_heartbeats(self._counted, self._policy.heartbeats, self._clock.now_ms())
@@ -379,7 +236,7 @@ class Rollbacks:
         return found is not None and found.state is State.REQUESTED
 
     def roll_back_completed(self, requested_time: str) -> str:
-        """Roll back the newest completed commit.
+        """Roll back the newest completed commit; wait first while a file of it may still appear.
 
         Args:
             requested_time: Requested time of the commit.
@@ -391,12 +248,9 @@ class Rollbacks:
             InstantNotFoundError: There is no such instant, or another writer rolled it back.
             IllegalTransitionError: It can't be rolled back; the message says why.
         """
+        self._wait_for_late_files(requested_time)
         with self._lock.held(f"rolling back commit {requested_time}"):
-            timeline = self._meta.active_timeline()
-            target = timeline.find(requested_time)
-            if target is None:
-                raise self._not_found(requested_time)
-            refuse_unless_newest(target, timeline)
+            target, timeline = self._newest(requested_time)
             # Planned from the commit's metadata: its markers were deleted when it completed.
             metadata = self._meta.read(target)
             assert isinstance(metadata, CommitMetadata)
@@ -417,6 +271,33 @@ class Rollbacks:
             if rollback is None:
                 raise self._not_found(requested_time)
             return rollback
+
+    def _wait_for_late_files(self, time: str) -> None:
+        """Wait while files of a completed commit may appear, as its rollback deletes the markers.
+
+        Cost: that of a sweep; at each poll, at most one second apart and for at most the time in
+            which a heartbeat expires, that and a list.
+        """
+        deadline = self._clock.monotonic() + self._policy.heartbeats.timeout_ms / 1000 + POLL_S
+        for poll in count():
+            if not self._sweep().get(time) or self._clock.monotonic() >= deadline:
+                return
+            self._newest(time)  # otherwise it is refused now, not after the wait
+            if poll == 0:
+                logger.info("waiting until no file of commit %s may appear any more", time)
+            self._wait(POLL_S)
+
+    def _sweep(self) -> dict[str, bool]:
+        return Sweep(self._counted, self._policy.heartbeats, self._clock).run()
+
+    def _newest(self, requested_time: str) -> tuple[Instant, Timeline]:
+        """Return the newest completed commit, which is to be rolled back, and the timeline."""
+        timeline = self._meta.active_timeline()
+        target = timeline.find(requested_time)
+        if target is None:
+            raise self._not_found(requested_time)
+        refuse_unless_newest(target, timeline)
+        return target, timeline
 
     def _roll_back_all(self, timeline: Timeline) -> dict[str, str]:
         plans = self._rollbacks_in(timeline)
@@ -580,13 +461,3 @@ def _target_of(plan: RollbackPlan | None, timeline: Timeline) -> Instant | None:
     """Return the instant that a rollback undoes, if it is on the timeline."""
     info = None if plan is None else plan.instant_to_rollback
     return None if info is None else timeline.find(info.commit_time, info.action)
-
-
-def _logs_left_by(metadata: InstantMetadata) -> frozenset[str]:
-    """Return the paths of the logs that a rollback has left, with blocks that don't count."""
-    return frozenset(
-        path_in(partition, path.rpartition("/")[2])
-        for rollback in rollbacks_in(metadata)
-        for partition, done in rollback.partition_metadata.items()
-        for path in done.log_files_from_failed_commit
-    )

@@ -25,7 +25,6 @@ import pyarrow as pa
 from fsview.model.file_group import FileSlice
 from strandline.commit.markers import (
     WriteMarkers,
-    delete_if_ended,
     execution_token,
     marker_name,
 )
@@ -42,7 +41,7 @@ from strandline.write.engine.base import Tally, TaskAttempt, call_numbers, calls
 from strandline.write.tasks.columns import RowCount
 from strandline.write.tasks.placement import marked_base_file
 from strandline.write.tasks.write_report import base_file_stat, file_row
-from strandline.write.tasks.write_task import BegunFiles, check_inflight
+from strandline.write.tasks.write_task import BegunFiles, check_inflight, delete_after_failure
 from timeline.malloc_trim import trim_heap
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import WriteStat
@@ -119,7 +118,7 @@ class CompactTask:
                     yield file_row(stat, counts, RowCount())
         except Exception:
             if begun and not self.begun.in_driver:
-                delete_if_ended(meta, self.instant, begun)
+                delete_after_failure(meta, self.instant, begun)
             raise
         if begun and not self.begun.in_driver:
             check_inflight(meta, self.instant, begun)

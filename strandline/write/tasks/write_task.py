@@ -208,7 +208,7 @@ class WriteTask:
         # Only tasks in the driver are interrupted or stopped; the driver handles ``self.begun``.
         except Exception:
             if begun and not self.begun.in_driver:
-                self._delete_if_ended(begun)
+                delete_after_failure(self._meta, self.rules.instant, begun)
             raise
         if not self.begun.in_driver:
             check_inflight(self._meta, self.rules.instant, begun)
@@ -300,13 +300,6 @@ class WriteTask:
 
     def _creating(self, path: str) -> AbstractContextManager[None]:
         return self.begun.creating(path, self.storage, self.rules.instant)
-
-    def _delete_if_ended(self, paths: Sequence[str]) -> None:
-        """Delete a failed task's files if its instant, and with it their markers, is gone."""
-        try:
-            delete_if_ended(self._meta, self.rules.instant, paths)
-        except StrandlineError as error:
-            logger.warning("files of a failed task of %s may stay: %s", self.rules.instant, error)
 
     @property
     def _meta(self) -> TableMetaClient:
@@ -460,6 +453,17 @@ def check_inflight(meta: TableMetaClient, instant: str, paths: Sequence[str]) ->
             f" a task was writing: {len(paths)} files of this attempt were deleted",
             hint="another attempt finished first, or another writer rolled the write back",
         )
+
+
+def delete_after_failure(meta: TableMetaClient, instant: str, paths: Sequence[str]) -> None:
+    """Delete a failed task's files if its instant, and with it their markers, is gone.
+
+    It raises nothing: the driver learns from the task's own error whether a file may still appear.
+    """
+    try:
+        delete_if_ended(meta, instant, paths)
+    except StrandlineError as error:
+        logger.warning("files of a failed task of %s may stay: %s", instant, error)
 
 
 def refuse_nested(partitions: Collection[str]) -> None:

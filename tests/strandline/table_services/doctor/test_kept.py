@@ -10,7 +10,7 @@ from strandline.commit.lock.base import TableLock
 from strandline.commit.others_heartbeats import HeartbeatSettings
 from strandline.table_services.doctor.examination import examine
 from strandline.table_services.doctor.repair import repair
-from strandline.table_services.rollback.run import Sweep
+from strandline.table_services.rollback.sweep import Sweep
 from tests.strandline.table_services.doctor.planted import (
     NEW_ID,
     Recorded,

@@ -17,7 +17,7 @@ from strandline.commit.others_heartbeats import (
 from strandline.commit.own_heartbeat import Heartbeat
 from strandline.commit.transaction import Transaction
 from strandline.table_services.rollback.policy import RollbackPolicy
-from strandline.table_services.rollback.run import sweep_heartbeats
+from strandline.table_services.rollback.sweep import sweep_heartbeats
 from tests.kit.concurrency.manual_clock import LaterClock, ManualClock
 from tests.kit.storage.hooked_storage import HookedStorage
 from tests.strandline.table_services.rollback.setting import Setting

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from itertools import product
 
 import pytest
@@ -11,11 +12,12 @@ from strandline.commit.markers import (
     create_marker,
     delete_if_ended,
     finish_markers,
+    instants_with_markers,
     marker_name,
 )
 from strandline.commit.others_heartbeats import HeartbeatSettings
 from strandline.table_services.rollback.plan import RollbackStep, next_step, plan_rollback
-from strandline.table_services.rollback.run import Sweep
+from strandline.table_services.rollback.sweep import Sweep
 from tests.kit.storage.memory_storage import MemoryStorage
 from tests.kit.tables import golden, reader
 from tests.strandline.table_services.rollback.setting import Setting
@@ -185,6 +187,50 @@ def test_the_sweep_keeps_a_pending_commits_markers_beside_an_instant_of_the_same
     Sweep(setting.meta, HeartbeatSettings(), setting.clock).run()
     assert setting.exists("eu/a.parquet")
     assert len(setting.storage.list_tree(".hoodie/.temp")) == 1
+
+
+@pytest.mark.parametrize("dies", [False, True], ids=["goes on", "dies"])
+def test_the_sweep_leaves_the_markers_to_a_rollback_that_has_not_completed(setting, dies):
+    """No lock keeps another writer's sweep from it, and the commit isn't on the timeline then."""
+    commit = setting.pending_commit("eu/a.parquet")
+    late = lambda: setting.add_files(commit, "eu/late.parquet")  # noqa: E731
+    before_call(setting, "create", ".rollback.inflight", late)
+    swept = []
+
+    def sweep(kind, path):
+        if kind == "create" and path.endswith(".rollback"):
+            setting.storage.fail.remove(sweep)
+            assert commit.requested_time not in setting.states()
+            swept.append(Sweep(setting.meta, HeartbeatSettings(), setting.clock).run())
+            if dies:
+                raise KeyboardInterrupt
+
+    setting.storage.fail.append(sweep)
+    with pytest.raises(KeyboardInterrupt) if dies else nullcontext():
+        setting.repair()
+    if dies:
+        assert list(setting.repair()) == [commit.requested_time]
+    assert swept == [{}]
+    assert not setting.exists("eu/late.parquet")
+    assert setting.storage.list_tree(".hoodie/.temp") == ()
+
+
+def test_the_sweep_keeps_new_markers_of_a_commit_that_is_archived_meanwhile(setting, monkeypatch):
+    """A remote storage may still create a file whose create it didn't answer."""
+    monkeypatch.setattr(setting.storage, "is_remote", True, raising=False)
+    commit = setting.pending_commit("eu/a.parquet", "eu/again.parquet")
+    setting.complete(commit, "eu/a.parquet")
+    read = TableMetaClient.read
+
+    def read_last(meta, instant):
+        content = read(meta, instant)
+        setting.storage.delete(meta.path_of(instant))
+        return content
+
+    monkeypatch.setattr(TableMetaClient, "read", read_last)
+    time = commit.requested_time
+    assert Sweep(setting.meta, HeartbeatSettings(), setting.clock).run() == {time: True}
+    assert instants_with_markers(setting.storage) == (time,)
 
 
 # Tasks.

@@ -6,14 +6,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from strandline.commit.markers import DirectMarkers, instants_with_markers
 from strandline.commit.others_heartbeats import HeartbeatSettings
 from strandline.commit.transaction import Transaction
 from strandline.table_services.rollback.policy import RollbackPolicy
-from strandline.write.engine.base import EngineContext
-from strandline.write.engine.local import LocalEngine
+from strandline.write.engine.base import EngineContext, Task
+from strandline.write.engine.local import LocalEngine, LocalRows
 from tests.kit.concurrency.manual_clock import LaterClock
 from tests.kit.engines.far_engine import FarEngine
 from tests.kit.servers.s3_server import S3Server, s3_server
@@ -21,7 +22,13 @@ from tests.kit.tables import reader
 from tests.strandline.table_services.rollback.setting import Setting
 from tests.strandline.write.faults.test_interrupts import beating
 from tests.strandline.write.tables import client, row, table
-from timeline.errors import CreateUnansweredError, StorageUnavailableError, WriteConflictError
+from timeline.errors import (
+    CreateUnansweredError,
+    IllegalTransitionError,
+    StorageUnavailableError,
+    WriteConflictError,
+)
+from timeline.storage.fsspec_storage import FsspecStorage
 
 pytestmark = pytest.mark.property
 
@@ -59,8 +66,37 @@ def logged() -> Iterator[LateSetting]:
         yield LateSetting(server, **LOGS)
 
 
+class CutOffEngine(FarEngine):
+    """Executors that lose their connection once storage hasn't answered a create."""
+
+    def transform(self, data: LocalRows, task: Task, schema: pa.Schema) -> LocalRows:
+        with pytest.MonkeyPatch.context() as m:
+            replace = FsspecStorage.replace
+
+            def fail(*_: object) -> None:
+                raise StorageUnavailableError("no connection")
+
+            def cut_off(storage: FsspecStorage, path: str, data: bytes) -> None:
+                if ".marker." not in path:
+                    return replace(storage, path, data)
+                m.setattr(FsspecStorage, "list", fail)
+                return fail()
+
+            m.setattr(FsspecStorage, "replace", cut_off)
+            return super().transform(data, task, schema)
+
+
 ON_EXECUTORS = {"strandline__write__driver__max__rows": 0}
 """A small batch isn't written by the driver."""
+
+
+ARCHIVING = {
+    "keep__min__commits": 2,
+    "keep__max__commits": 3,
+    "clean__automatic": "true",
+    "clean__commits__retained": 1,
+    "archive__automatic": "true",
+}
 
 
 def places(tasks: int, retries: int) -> pytest.MarkDecorator:
@@ -156,6 +192,27 @@ def test_a_rollback_waits_for_the_file_of_a_write_that_conflicts(
     base = setting.server.save(storage, tmp_path / "t")
     assert [each["id"] for each in reader.rows(base)] == ["old"]
     assert reader.leftovers(base) == []
+
+
+@pytest.mark.parametrize("operation", ["upsert", "compact"])
+def test_a_rollback_waits_for_the_file_of_an_executor_that_can_note_nothing(
+    logged: LateSetting, operation: str
+) -> None:
+    """Its error tells the driver, although the task doesn't get through to its instant either."""
+    path, storage = logged.storage.base_path, logged.storage
+    with client(path, storage, **OPTIONS) as c:
+        c.upsert(table(row("old", ts=2)))
+    with client(path, storage, CutOffEngine(1, 0), **OPTIONS, **ON_EXECUTORS) as c:
+        logged.server.requests.delay(BASE_FILE)
+        with pytest.raises(CreateUnansweredError):
+            c.compact() if operation == "compact" else c.insert(NEW)
+    (pending,) = logged.meta.active_timeline().pending()
+    if operation == "compact":
+        assert logged.rollbacks(EAGER).free_plan(pending)
+    else:
+        assert list(logged.repair(EAGER)) == [pending.requested_time]
+    assert logged.carried_out == 1
+    assert HEARTBEATS.timeout_ms / 1000 <= logged.waited <= HEARTBEATS.timeout_ms / 1000 + 2
 
 
 @places(1, 1)
@@ -262,6 +319,58 @@ def test_the_file_of_a_repeated_attempt_is_swept(
     assert len(slices) == len(set(slices))
     assert [each["id"] for each in reader.rows(base)] == ["old", "x", "y", "z"]
     assert reader.leftovers(base) == []
+
+
+@places(1, 1)
+@pytest.mark.parametrize("version", [6, 9])
+def test_the_file_of_a_repeated_attempt_is_swept_though_its_commit_is_archived(
+    engine: EngineContext, version: int, tmp_path: Path
+) -> None:
+    """Other writers may complete as many commits while a slow one writes."""
+    with s3_server() as server:
+        setting = LateSetting(server, version=version)
+        path, storage = setting.storage.base_path, setting.storage
+        with client(path, storage, engine, **ARCHIVING, **ON_EXECUTORS) as c:
+            server.requests.delay(BASE_FILE)
+            instant = c.insert(NEW).instant
+            for ts in range(6):
+                c.upsert(table(row("old", ts=ts)))
+            assert setting.meta.active_timeline().find(instant) is None
+            assert instants_with_markers(storage) == (instant,)
+            assert server.requests.carry_out() == 1
+        with client(path, storage, clock=LaterClock()) as c:
+            assert c.upsert(table(row("z", "asia", ts=2))).rolled_back == ()
+        assert instants_with_markers(storage) == ()
+        base = server.save(storage, tmp_path / "t")
+    slices = [(file_id, instant) for _, _, file_id, instant in reader.base_files(base)]
+    assert len(slices) == len(set(slices))
+
+
+@places(1, 1)
+def test_a_rollback_of_the_commit_waits_for_the_file_of_a_repeated_attempt(
+    setting: LateSetting, engine: EngineContext, tmp_path: Path
+) -> None:
+    """The rollback deletes the markers that the commit has left for the file."""
+    setting.server.requests.delay(BASE_FILE)
+    path, storage = setting.storage.base_path, setting.storage
+    with client(path, storage, engine, **ON_EXECUTORS) as c:
+        instant = c.insert(NEW).instant
+    setting.rollbacks(EAGER).roll_back_completed(instant)
+    assert setting.carried_out == 1
+    assert HEARTBEATS.timeout_ms / 1000 <= setting.waited <= HEARTBEATS.timeout_ms / 1000 + 2
+    base = setting.server.save(storage, tmp_path / "t")
+    assert [each["id"] for each in reader.rows(base)] == ["old"]
+    assert reader.leftovers(base) == []
+
+
+def test_a_rollback_of_a_commit_that_is_not_the_newest_does_not_wait(setting: LateSetting) -> None:
+    setting.server.requests.delay(BASE_FILE)
+    with client(setting.storage.base_path, setting.storage, LocalEngine(1, 1)) as c:
+        instant = c.insert(NEW).instant
+        c.insert(table(row("z", "asia")))
+    with pytest.raises(IllegalTransitionError, match="newest"):
+        setting.rollbacks(EAGER).roll_back_completed(instant)
+    assert setting.waited == 0
 
 
 @places(2, 0)
