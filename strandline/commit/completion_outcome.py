@@ -22,7 +22,8 @@ its files. A lock provider closes this window.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from timeline.errors import (
@@ -30,6 +31,7 @@ from timeline.errors import (
     ConcurrentWriteError,
     IllegalTransitionError,
     InstantNotFoundError,
+    StrandlineError,
 )
 from timeline.instant import RESTORE, ROLLBACK, Instant, completed_action
 from timeline.meta_client import TableMetaClient
@@ -282,3 +284,20 @@ def _unknown(
     )
     unknown.instant = time
     return unknown
+
+
+@contextmanager
+def survived(left: str) -> Iterator[None]:
+    """Log an error of the block instead of raising it.
+
+    For what follows an instant that has completed, or was undone, or an error that the caller is to
+    get: a caller that got the block's error would take one for the other, and repeat what has
+    happened. Nothing in the block may decide anything, so it mustn't check the lock.
+
+    Args:
+        left: What the failure leaves, for the log: ``"the heartbeat of 20261122164930123 stays"``.
+    """
+    try:
+        yield
+    except StrandlineError as error:
+        logger.warning("%s: %s", left, error)

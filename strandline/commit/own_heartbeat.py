@@ -27,6 +27,7 @@ from dataclasses import asdict
 from enum import Enum, auto
 from typing import Final
 
+from strandline.commit.completion_outcome import survived
 from strandline.commit.others_heartbeats import (
     LIVE_WRITES,
     HeartbeatSettings,
@@ -38,7 +39,6 @@ from strandline.commit.others_heartbeats import (
     this_process,
     writer_is_gone,
 )
-from strandline.commit.tidying import survived
 from strandline.server.marker.heartbeat import ENDED, LATE
 from timeline.clock import Clock
 from timeline.errors import AlreadyExistsError, ConcurrentWriteError, StorageError

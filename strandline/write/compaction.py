@@ -23,11 +23,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from fsview.model.file_group import FileSlice
+from strandline.commit.completion_outcome import survived
 from strandline.commit.conflict import COMPACT, FIRST_LOGS_OF_WRITERS
 from strandline.commit.markers import DirectMarkers, delete_unreported
 from strandline.commit.own_heartbeat import Heartbeat
 from strandline.commit.settings import conflict_strategy
-from strandline.commit.tidying import survived
 from strandline.commit.transaction import Transaction
 from strandline.read.scan_plan import bytes_of
 from strandline.table_services.compact.planner import CompactionPlanner, CompactionResult

@@ -25,7 +25,7 @@ from executor_proxy.http import HttpSession
 from executor_proxy.report import LookupReport
 from executor_proxy.view_location import NEWEST, ViewLocation
 from fsview.model.file_system_view import FileSystemView
-from strandline.commit.tidying import survived
+from strandline.commit.completion_outcome import survived
 from strandline.settings import lookup
 from strandline.settings import service as config
 from strandline.settings.setting import Settings

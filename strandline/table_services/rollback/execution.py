@@ -24,13 +24,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from strandline.commit.completion_outcome import complete_or_find
+from strandline.commit.completion_outcome import complete_or_find, survived
 from strandline.commit.concurrent_operations import newest_time
 from strandline.commit.lock.base import TableLock
 from strandline.commit.markers import finish_markers
 from strandline.commit.others_heartbeats import HeartbeatSettings, delete_heartbeat
 from strandline.commit.own_heartbeat import Heartbeat
-from strandline.commit.tidying import survived
 from strandline.table_services.rollback.log_command import (
     AppendedCommand,
     append_commands,

@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from strandline.commit.completion_outcome import survived
 from strandline.commit.markers import timeline_and_markers
 from strandline.commit.own_heartbeat import Heartbeat
 from strandline.commit.settings import conflict_strategy
-from strandline.commit.tidying import survived
 from strandline.commit.transaction import Transaction
 from strandline.write.context import WriteContext, WriteRequest
 from strandline.write.engine.base import Tally
