@@ -102,10 +102,11 @@ def plan(context: WriteContext, target: Target, *, if_due: bool) -> Instant | No
             # From version 8 on nothing refers to the plan. In version 6 a writer that has seen it
             # names its logs by it; one that hasn't conflicts with it, if it knows conflicts.
             if meta.config.version >= FIRST_LOGS_OF_WRITERS:
-                meta.delete_instant_file(instant)
+                with survived(f"{instant} stays"):
+                    meta.delete_instant_file(instant)
             raise
     context.last_timeline.forget()
-    _sync(context)
+    context.embedded.sync_ready()
     return instant
 
 
@@ -256,7 +257,7 @@ def _execute(context: WriteContext, target: Target, instant: Instant) -> Compact
     finally:
         files.is_left = True
         heartbeat.give_up()
-    _sync(context)
+    context.embedded.sync_ready()
     stats = written.report.stats
     return CompactionResult(
         instant=transaction.time,
@@ -369,7 +370,3 @@ def _engine(context: WriteContext, size: int) -> EngineContext[Any]:
     # Without limits of rows and bytes, which are those of a batch, only that of files counts.
     found.limit_rewrite(size if context.settings.get(DRIVER_MAX_ROWS) else limits.rewrite_bytes + 1)
     return found
-
-
-def _sync(context: WriteContext) -> None:
-    context.embedded.sync_ready()
