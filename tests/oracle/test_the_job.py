@@ -23,7 +23,7 @@ def by_key(rows: Rows) -> Rows:
 @pytest.mark.oracle
 @pytest.mark.parametrize("version", [6, 9])
 def test_hudi_reads_what_the_job_wrote(hudi: Hudi, tmp_path: Path, version: int) -> None:
-    arguments = [f"--days={DAYS}", f"--table-version={version}"]
+    arguments = ["--storage=local", f"--days={DAYS}", f"--table-version={version}"]
     job = subprocess.run(
         [
             sys.executable,
