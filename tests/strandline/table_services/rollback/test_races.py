@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from functools import partial
 from itertools import product
 
 import pytest
@@ -121,7 +122,7 @@ def test_a_plan_outside_the_table_changes_nothing(setting):
 def test_files_made_after_the_plan_go_with_the_markers(setting):
     """A task outlived its writer."""
     commit = setting.pending_commit("eu/a.parquet")
-    late = lambda: setting.add_files(commit, "eu/late.parquet")  # noqa: E731
+    late = partial(setting.add_files, commit, "eu/late.parquet")
     before_call(setting, "create", ".rollback.inflight", late)
     assert list(setting.repair()) == [commit.requested_time]
     assert not setting.exists("eu/late.parquet")
@@ -193,7 +194,7 @@ def test_the_sweep_keeps_a_pending_commits_markers_beside_an_instant_of_the_same
 def test_the_sweep_leaves_the_markers_to_a_rollback_that_has_not_completed(setting, dies):
     """No lock keeps another writer's sweep from it, and the commit isn't on the timeline then."""
     commit = setting.pending_commit("eu/a.parquet")
-    late = lambda: setting.add_files(commit, "eu/late.parquet")  # noqa: E731
+    late = partial(setting.add_files, commit, "eu/late.parquet")
     before_call(setting, "create", ".rollback.inflight", late)
     swept = []
 
