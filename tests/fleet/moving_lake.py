@@ -76,6 +76,19 @@ class Place:
     url: Callable[[Sequence[int]], str]
 
 
+@dataclass(frozen=True)
+class _Choice:
+    """What a router chooses by.
+
+    Attributes:
+        others: How often it has not reached an owner, or spared it.
+        seats: The seats whose holders it knows to live and be ready, by number.
+    """
+
+    others: int
+    seats: dict[int, str]
+
+
 class MovingLake:
     """Two groups of two servers, two routers, the tables and their clients.
 
@@ -254,14 +267,14 @@ class MovingLake:
     def _mark(self) -> bool:
         """Create a marker at both routers; at most one of them calls it new.
 
-        But for the copy that a router asks in place of an owner that it can't reach, or spares as
-        it was late: see docs/markers.md, "In a fleet".
+        But for the copy that a router asks in place of an owner that it can't reach, spares as it
+        was late, or doesn't know to be back: see docs/markers.md, "In a fleet".
         """
         name = marker_name(INSTANT, f"m{next(self._turns[MARKER])}")
         base = self.marked.storage.base_path
         params = {"markerdirpath": f"{base}/.hoodie/.temp/{INSTANT}", "markername": name}
         told = []
-        before = self._asked_others()
+        before = self._choices()
         for router in self._by_turns():
             try:
                 answered = router.ask(CREATE_MARKER, params, "POST")
@@ -269,20 +282,25 @@ class MovingLake:
                 continue  # it may be there
             if answered.status == OK:
                 told.append(answered.body)
-        if told.count(b"true") > 1:
-            now = self._asked_others()
-            more = [url for url in before.keys() & now.keys() if now[url] > before[url]]
-            assert more, f"{name} is new twice, and no router has spared an owner"
+        if told.count(b"true") > 1 and len(before) == len(self.routers):
+            now = self._choices()
+            both = before.keys() & now.keys()
+            has_asked_others = any(now[url].others > before[url].others for url in both)
+            knew = [one.seats for one in (*before.values(), *now.values())]
+            assert has_asked_others or any(seats != knew[0] for seats in knew), (
+                f"{name} is new twice, and both routers knew, and could ask, the same owner"
+            )
         self._rounds.rest(PAUSE_S)
         return b"true" in told
 
-    def _asked_others(self) -> dict[str, int]:
-        """Return how often each router that answers has not reached an owner, or spared it."""
+    def _choices(self) -> dict[str, _Choice]:
+        """Return, for each router that answers, what it chooses the servers of its requests by."""
         found = {}
         for router in self.routers:
             with suppress(OSError, HTTPException):
                 counts = router.status()["forwarded"]
-                found[router.url] = counts.get("spared", 0) + counts.get("service_unreachable", 0)
+                others = counts.get("spared", 0) + counts.get("service_unreachable", 0)
+                found[router.url] = _Choice(others, router.seats())
         return found
 
     # Moves.
