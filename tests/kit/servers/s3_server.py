@@ -65,7 +65,8 @@ class S3Server(S3Endpoint):
     def single_try(self, folder: Path | None = None) -> FsspecStorage:
         """Return the storage of a table whose client sends no failed request again by itself.
 
-        s3fs still repeats a request whose connection was closed without an answer.
+        s3fs still repeats a request whose connection was closed without an answer, but only once:
+        it would wait for two seconds in all.
 
         Args:
             folder: The table's files, which are put into the new bucket without a request.
@@ -80,7 +81,9 @@ class S3Server(S3Endpoint):
         # A tenth of a request's time is in the user agent that botocore makes up for each.
         config = {"retries": {"max_attempts": 0}, "user_agent": "tests"}
         options = {**self.options, "config_kwargs": config}
-        return FsspecStorage(f"s3://{bucket}/warehouse/t", options)
+        storage = FsspecStorage(f"s3://{bucket}/warehouse/t", options)
+        storage._fs.retries = 2
+        return storage
 
     def drop(self, storage: FsspecStorage) -> None:
         """Delete a table's bucket and all that is in it, without a request."""

@@ -94,7 +94,7 @@ class RequestFaults:
         if self._is_gone or effect is RequestEffect.ERROR_BEFORE:
             # What the client is still sending would reset the connection before it reads an answer.
             environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
-            return _refusal(start_response)
+            return _refusal(environ, start_response)
         if effect is None:
             body = b"".join(self._app(environ, start_response))
             self._add(environ, body)
@@ -106,7 +106,7 @@ class RequestFaults:
         if effect is RequestEffect.CUT_AFTER:
             environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
         self._is_gone = effect is RequestEffect.GONE_AFTER
-        return _refusal(start_response)
+        return _refusal(environ, start_response)
 
     def _is_late(self, environ: Any) -> bool:
         path = environ["PATH_INFO"]
@@ -127,9 +127,10 @@ class RequestFaults:
         self.log.append(Request(environ["REQUEST_METHOD"], path, len(body)))
 
 
-def _refusal(start_response: Any) -> list[bytes]:
+def _refusal(environ: Any, start_response: Any) -> list[bytes]:
     start_response("500 Internal Server Error", [("Content-Length", str(len(_ERROR)))])
-    return [_ERROR]
+    # What follows the head that answers a HEAD would be taken for the next answer.
+    return [b"" if environ["REQUEST_METHOD"] == "HEAD" else _ERROR]
 
 
 def _half(body: bytes, connection: socket.socket) -> Iterator[bytes]:

@@ -168,7 +168,8 @@ def test_whatever_a_file_holds_it_is_refused_in_a_sentence_or_understood(
     else:
         assert told.get(LOG_LEVEL) == "INFO"
         assert len(told.redacted()) == len(SETTINGS) + 1
-    assert not said or str(config) in said
+    # Beside a long value the middle of the path is cut out.
+    assert not said or str(config)[:20] in said
 
 
 @pytest.mark.parametrize("text", ["x" * 5_000, "é\x00" * 5_000])
