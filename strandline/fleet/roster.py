@@ -530,9 +530,7 @@ def _all_gone(fleet: Fleet) -> bool:
     return 0 < len(fleet.seats) == len(fleet.vacant)
 
 
-def _holders_checks(
-    found: FleetRead, seats: tuple[HeldSeat, ...], leader: str
-) -> Iterator[Check]:
+def _holders_checks(found: FleetRead, seats: tuple[HeldSeat, ...], leader: str) -> Iterator[Check]:
     """Yield checks that the members that lose or get a seat are as they were read.
 
     One that has joined again since then is sure of its seat, and one may be a router now.
