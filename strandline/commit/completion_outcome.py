@@ -106,15 +106,16 @@ def complete_or_find(
 ) -> Instant:
     """Complete an inflight rollback or clean under the table's lock; return the completed instant.
 
-    If its name is taken, another writer has finished it, or the object store's client has repeated
-    a request whose answer was lost: it is completed in either case.
+    If that fails, its completed file may be there nevertheless: another writer has finished it, or
+    the request has taken effect, and its answer was lost. It is completed in either case.
 
     Raises:
-        ConcurrentWriteError: The name is taken, but no completed file is seen.
+        StrandlineError: As ``TableMetaClient.complete``, if no completed file is seen.
     """
     try:
         return meta.complete(instant, metadata, completion_time)
-    except ConcurrentWriteError:
+    # Whichever call failed, the request may have taken effect.
+    except Exception:
         found = _completed(meta, instant)
         if found is None:
             raise

@@ -185,7 +185,8 @@ class LiveWrites:
     """The tokens of this process's writes that may still commit; its lock guards them.
 
     A failed write whose last beat couldn't be written looks alive to other processes until it
-    expires, but not to this process. A write that was left in doubt stays until the process ends.
+    expires, but not to this process. A write that was left in doubt, or whose heartbeat couldn't be
+    deleted, stays until the process ends: it beats no more, so the expiry of its last beat decides.
     """
 
     def __init__(self) -> None:

@@ -238,10 +238,17 @@ class Heartbeat:
         return beat is not None and beat.token == self._token
 
     def stop(self) -> None:
-        """Stop beating and delete the file; for an instant that completed or was rolled back."""
+        """Stop beating and delete the file; for an instant that completed or was rolled back.
+
+        Raises:
+            StorageError: The file stays. This process, too, takes the writer for alive then until
+                the last beat has expired.
+        """
         self._end()
-        LIVE_WRITES.discard(self._token)
         delete_heartbeat(self._storage, self._instant)
+        # Last, as the instant may be another writer's (``withdraw``): with the file, and without
+        # the token, the next write of this process would roll it back at once.
+        LIVE_WRITES.discard(self._token)
 
     def abandon(self, *, late: bool = False) -> None:
         """Stop the heartbeat and record that the write failed: the next writer rolls it back.
@@ -268,7 +275,8 @@ class Heartbeat:
 
         Hudi's writers don't check for heartbeats, so the file may be theirs, and mustn't look
         failed. It may also be this writer's own: an object store's client repeats an unanswered
-        request.
+        request. If storage can't be reached, the heartbeat stays, and the instant is taken for
+        failed once it has expired.
 
         Args:
             requested_path: The requested file.

@@ -14,7 +14,6 @@ Source: Hudi 1.2.0 ``BaseHoodieWriteClient``, ``TransactionManager``, ``Transact
 
 from __future__ import annotations
 
-import logging
 import secrets
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
@@ -26,6 +25,7 @@ from strandline.commit.completion_outcome import (
     restore_since,
     rollback_of,
     rolled_back_by,
+    survived,
     withdraw_if_rolled_back,
 )
 from strandline.commit.concurrent_operations import (
@@ -71,8 +71,6 @@ from timeline.metadata.instant_metadata import (
 )
 from timeline.storage.base import meanwhile
 from timeline.timeline import Timeline
-
-logger = logging.getLogger(__name__)
 
 _SHOWN: Final = 3
 """Maximum number of conflicts named in a message."""
@@ -292,7 +290,8 @@ class Transaction:
 
     def explain_wait(self, failure: BaseException) -> None:
         """Add to the failure what happens next, as data files may still appear."""
-        if not isinstance(failure, StrandlineError):
+        # The error of a commit in doubt says what happens next: it may complete, too.
+        if self._in_doubt or not isinstance(failure, StrandlineError):
             return
         then, following = "it is rolled back", "write without a lock provider waits for that"
         if self._is_planned:
@@ -345,14 +344,12 @@ class Transaction:
         if self._in_doubt or self.instant.state is not State.INFLIGHT:
             return
         storage = self._meta.storage.for_cause("rollback")
-        try:
+        with survived(f"the files of {self.time} stay until it is rolled back"):
             marked = marked_files(storage, self.time) or ()
             if self._is_planned:
                 # If this writer has stalled, another one may be executing the plan.
                 marked = tuple(each for each in marked if is_of_execution(each, self.execution))
             take_back(storage, self.time, marked)
-        except StorageError as error:
-            logger.warning("the files of %s stay until it is rolled back: %s", self.time, error)
 
     def fail(self, files: Collection[str] = (), *, late: bool = False) -> None:
         """End the heartbeat of a write that failed; the next writer may roll it back.
@@ -369,7 +366,7 @@ class Transaction:
             self._heartbeat.leave()
             return
         self._heartbeat.abandon(late=late)
-        try:
+        with survived(f"the heartbeat and files of {self.time} may stay"):
             found = self._meta.active_timeline().find(self.time, self.instant.action)
             # The rollback of a planned instant leaves the plan. An inflight file that is there
             # still, of any instant, is another rollback's to delete: the heartbeat stays with it.
@@ -383,8 +380,6 @@ class Transaction:
                 if has_file:
                     self._heartbeat.stop()
                 take_back(self._meta.storage, self.time, files)
-        except StorageError as error:
-            logger.warning("the heartbeat and files of %s may stay: %s", self.time, error)
 
     def _check_rollbacks(self, now: Timeline) -> None:
         """Check that no rollback or restore since the start undoes this commit or its inputs."""

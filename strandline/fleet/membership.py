@@ -121,7 +121,10 @@ class Membership:
         return self._roster.move_counts.status()
 
     def _is_sure(self) -> bool:
-        """Whether this server's seat can't be another's, with time left for what is under way.
+        """Whether nobody has taken this server for dead, with time left for what is under way.
+
+        So its seat isn't another's for that reason. Its tables may be, if it hasn't read of a new
+        seat, a drain or a mount yet.
 
         A server that has joined again isn't sure before ``current`` has the seats as they are now:
         it may have lost its own.

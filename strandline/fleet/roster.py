@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -35,6 +35,7 @@ from strandline.fleet.records import (
 )
 from strandline.fleet.seats import Fleet, HeldSeat, Member, VacantSince, next_seats, vacant_since
 from strandline.fleet.state.base import Check, Delete, Lease, Op, Put, StateStore
+from strandline.fleet.state.checks import is_key
 from strandline.settings.fleet import DEAD, DEFAULT_GROUP
 from timeline.clock import Clock, SystemClock, boot_seconds
 from timeline.errors import ConfigError, StateConflictError, StateUnavailableError
@@ -433,12 +434,13 @@ class Roster:
         if seats == found.fleet.seats:
             return False
         assert self._lease is not None
-        changes = _changes(found, seats)
         fence = Check(self._lease.key, self._lease.version)
+        unchanged = _holders_checks(found, seats, self.name)
         try:
-            self.state.write(fence, next_epoch(found), *changes)
+            self.state.write(fence, next_epoch(found), *unchanged, *_changes(found, seats))
         except StateConflictError as error:
-            # Another leader wrote first, or this one's lease expired: the next step notices.
+            # Another leader wrote first, a member is back or has changed, or this one's lease
+            # expired: the next step notices.
             logger.info("the seats can't be written: %s", error)
         else:
             holders = ", ".join(f"{seat.number}: {seat.url}" for seat in seats)
@@ -526,6 +528,22 @@ class MoveCounts:
 def _all_gone(fleet: Fleet) -> bool:
     """Whether there are seats, and no member that held one is alive."""
     return 0 < len(fleet.seats) == len(fleet.vacant)
+
+
+def _holders_checks(found: FleetRead, seats: tuple[HeldSeat, ...], leader: str) -> Iterator[Check]:
+    """Yield checks that the members that lose or get a seat are as they were read.
+
+    One that has joined again since then is sure of its seat, and one may be a router now.
+
+    Args:
+        found: The fleet as it was read.
+        seats: The seats as they should be.
+        leader: Name of the member that writes them, which the write checks anyway.
+    """
+    changed = {*found.fleet.seats} ^ {*seats}
+    for key in map(member_key, sorted({seat.holder for seat in changed} - {leader})):
+        if is_key(key):  # no member has another name, but a damaged seat may
+            yield Check(key, found.version(key))
 
 
 def _changes(found: FleetRead, seats: tuple[HeldSeat, ...]) -> list[Op]:

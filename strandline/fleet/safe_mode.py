@@ -17,8 +17,9 @@ The other half of ``dead_s`` is left for creations that are under way. Look-ups 
 the server that receives one answers it.
 
 While servers are cut off together, their former owner and the one that has its seat now may both
-call the same marker new. What that means is at docs/markers.md#in-a-fleet: Hudi's writers ignore
-the answer for base files, and create log files without overwriting.
+call the same marker new. So may a living server that hasn't read yet that a new seat, a drain or a
+mount has given its tables to another one. What that means is at docs/markers.md#in-a-fleet: Hudi's
+writers ignore the answer for base files, and create log files without overwriting.
 
 While tables move to another group (``strandline.fleet.moving.moves``), their new owner holds
 creations until no server of the former group may create markers any more (``handed_over``), and

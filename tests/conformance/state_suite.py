@@ -29,6 +29,7 @@ from timeline.errors import InputError, StateConflictError
 
 CLIENTS = 4
 ROUNDS = 10
+SEATS = 256
 
 HOSTILE = (
     "",
@@ -135,6 +136,24 @@ class StateSuite(WithState):
         state.write(Check("epoch", version))
         assert state.get("epoch") == Versioned(b"1", version)
         assert state.get("gone") is None
+
+    @pytest.mark.property
+    def test_one_write_changes_all_seats_of_a_large_fleet(self, state: StateStore) -> None:
+        """And checks two members for each; the values are as long as all together may be."""
+        seats = [f"seats/{number}" for number in range(SEATS)]
+        members = [f"members/{number:016x}" for number in range(2 * SEATS)]
+        value = b"x" * (MAX_VALUE_BYTES // SEATS)
+        before = state.write(
+            *(Put(key, value) for key in seats), *(Put(key, b"") for key in members)
+        )
+        checks = [Check(key, before) for key in members]
+        after = state.write(*(Put(key, value, before) for key in seats), *checks)
+        found = state.read()
+        assert {found[key].version for key in seats} == {after}
+        assert {found[key].version for key in members} == {before}
+        state.write(Put(members[-1], b"", before))
+        with pytest.raises(StateConflictError, match=members[-1]):
+            state.write(*(Put(key, value, after) for key in seats), *checks)
 
     def test_children_are_the_next_names_of_longer_keys(self, state: StateStore) -> None:
         keys = ("seats", "seats/10", "seats/2", "seats/2/a/b", "seats-old/1", "seats0", "deep/a/b")

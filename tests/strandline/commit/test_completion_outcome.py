@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from strandline.commit.completion_outcome import complete_surely, withdraw_if_rolled_back
+from strandline.commit.completion_outcome import (
+    complete_or_find,
+    complete_surely,
+    withdraw_if_rolled_back,
+)
 from tests.kit.storage.hooked_storage import HookedStorage, failing
 from timeline.errors import (
     AlreadyExistsError,
     CommitOutcomeUnknownError,
     ConcurrentWriteError,
+    StorageUnavailableError,
 )
 from timeline.instant import COMMIT, ROLLBACK
 from timeline.meta_client import TableMetaClient
@@ -135,6 +140,52 @@ def test_an_instant_rolled_back_between_two_attempts_is_in_doubt(base):
     meta, instant = begun(base, failing("create", ".commit", times=1))
     with pytest.raises(CommitOutcomeUnknownError):
         finish(meta, instant, lambda: meta.delete_instant_file(instant))
+
+
+def undoing(base):
+    """Return client and inflight rollback."""
+    meta = TableMetaClient.open(HookedStorage(base))
+    plan = RollbackPlan(InstantInfo(T, COMMIT))
+    return meta, meta.transition_to_inflight(meta.create_requested(ROLLBACK, R, plan))
+
+
+def find(meta, rollback):
+    metadata = RollbackMetadata(R, commits_rollback=(T,))
+    return complete_or_find(meta, rollback, metadata, f"{int(R) + 1}")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [StorageUnavailableError("no answer"), AlreadyExistsError("412"), RuntimeError("unmapped")],
+    ids=["lost answer", "412 after success", "unmapped"],
+)
+def test_a_rollback_that_took_effect_is_completed_whatever_its_answer_was(base, error):
+    """A storage's error was raised: the rollback was reported as failed."""
+    meta, rollback = undoing(base)
+
+    def fail(kind, path):
+        if kind == "create":
+            raise error
+
+    meta.storage.hooks[1] = fail
+    completed = find(meta, rollback)
+    assert completed.is_completed
+    assert meta.active_timeline().find(R, ROLLBACK) == completed
+
+
+@pytest.mark.parametrize("is_blind", [False, True])
+def test_a_rollback_of_which_nothing_is_seen_has_failed_for_its_own_reason(base, is_blind):
+    meta, rollback = undoing(base)
+    fail, blind = failing("create", ""), failing("list", "")
+
+    def before(kind, path):
+        fail(kind, path)
+        if is_blind:
+            blind(kind, path)
+
+    meta.storage.hooks[0] = before
+    with pytest.raises(StorageUnavailableError, match="injected: create"):
+        find(meta, rollback)
 
 
 def roll_back(meta, target, *, completed):

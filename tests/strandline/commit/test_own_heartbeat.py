@@ -20,6 +20,7 @@ from strandline.commit.others_heartbeats import (
 from strandline.commit.own_heartbeat import Heartbeat
 from tests.kit.concurrency.manual_clock import ManualClock
 from tests.kit.concurrency.patience import PATIENCE_S
+from tests.kit.storage.hooked_storage import HookedStorage, failing
 from tests.strandline.commit.watched_heartbeats import FAST, HOUR, T, Watched
 from timeline.clock import SystemClock
 from timeline.errors import ConcurrentWriteError, StorageUnavailableError
@@ -44,6 +45,20 @@ def test_a_beat_names_its_process_and_goes_when_the_write_ends(storage):
     assert read_beat(storage, T) is None
     assert instants_with_heartbeat(storage) == ()
     delete_heartbeat(storage, T)
+
+
+def test_a_heartbeat_that_can_not_be_deleted_counts_until_it_expires(tmp_path):
+    """For its own process as well."""
+    storage = HookedStorage(tmp_path, before=failing("delete", T))
+    heartbeat = Heartbeat(storage, HOUR, SystemClock())
+    heartbeat.start(T)
+    with pytest.raises(StorageUnavailableError):
+        heartbeat.stop()
+    heartbeat.give_up()
+    beat = read_beat(storage, T)
+    assert not beat.ended
+    assert not writer_is_gone(beat)
+    assert is_expired(beat, beat.modified_ms + HOUR.timeout_ms + 1, HOUR)
 
 
 @pytest.mark.parametrize("error", [StorageUnavailableError("away"), RuntimeError("unmapped")])

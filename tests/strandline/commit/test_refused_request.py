@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from strandline.commit.others_heartbeats import heartbeat_path, read_beat
+from strandline.commit.others_heartbeats import heartbeat_path, read_beat, writer_is_gone
 from strandline.server.marker.heartbeat import HEARTBEAT_FOLDER
 from tests.kit.storage.hooked_storage import Hook, HookedStorage
 from tests.strandline.write.tables import client, row, table
@@ -70,10 +70,11 @@ def test_its_refusal_is_told_although_the_heartbeat_stays(
 
     time = refused(base, before=request)
     assert f"the heartbeat of {time} stays: no connection" in caplog.text
-    # As if its writer lived: the instant isn't to be rolled back.
+    # As if its writer lived, also for this process: nobody rolls it back before the expiry.
     beat = read_beat(LocalStorage(str(base)), time)
     assert beat is not None
     assert not beat.ended
+    assert not writer_is_gone(beat)
 
 
 def test_the_heartbeat_of_a_hudi_writer_stays(base: Path) -> None:

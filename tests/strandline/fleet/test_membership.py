@@ -123,6 +123,7 @@ def test_a_change_that_is_told_as_a_pause_ends_is_read(state: SqliteState) -> No
     due.meanwhile = b.ready
     for each in (a, b):
         wait_for_seats(each, "http://a:1", "http://b:1")
+    for each in (a, b):
         each.stop()
 
 

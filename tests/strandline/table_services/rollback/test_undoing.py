@@ -167,6 +167,16 @@ def test_a_bug_in_tidying_up_after_one_is_not_hidden(base):
         c.rollback(newest)
 
 
+def test_one_that_completed_is_no_failure_although_the_answer_was_lost(base):
+    newest = max(reader.committed(base))
+    storage = HookedStorage(base, after=failing("create", ".rollback"))
+    with client(base, storage) as c:
+        rollback = c.rollback(newest)
+    found = TableMetaClient.open(LocalStorage(str(base))).active_timeline().find(rollback, ROLLBACK)
+    assert found.is_completed
+    assert ids(base) == ["a1", "b1"]
+
+
 def test_one_whose_completion_fails_is_a_failure(base):
     """Readers don't see the commit any more, and the next writer finishes the rollback."""
     newest = max(reader.committed(base))
