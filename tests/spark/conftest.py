@@ -9,6 +9,7 @@ from typing import Final
 import pytest
 
 from demo.spark import start_session
+from tests.spark.class_archive import class_archive, java_options
 
 ROOT: Final = Path(__file__).parents[2]
 DEFAULTS: Final = {
@@ -26,6 +27,16 @@ CLUSTER: Final = {
     "spark.speculation.interval": "100ms",
 }
 """With executors in processes of their own."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def archived_classes() -> Iterator[None]:
+    """Have all JVMs, of all processes, start from an archive of classes."""
+    with pytest.MonkeyPatch.context() as m:
+        archive = class_archive()
+        if archive is not None:
+            m.setenv("JDK_JAVA_OPTIONS", java_options(archive))
+        yield
 
 
 @pytest.fixture(scope="session")
