@@ -36,7 +36,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Final
 
-from fsview.snapshot.snapshot import GroupKey
 from strandline.commit.completion_outcome import rollback_of
 from strandline.commit.conflict import (
     REPEAT,
@@ -46,7 +45,6 @@ from strandline.commit.conflict import (
     operation_of,
     records_other_schema,
 )
-from strandline.commit.markers import instants_with_markers, marked_files
 from strandline.commit.others_heartbeats import (
     Beat,
     announcement_path,
@@ -61,7 +59,7 @@ from timeline.errors import (
     PathNotFoundError,
     WriteConflictError,
 )
-from timeline.instant import DELTA_COMMIT, RESTORE, ROLLBACK, Instant, State, completed_action
+from timeline.instant import DELTA_COMMIT, ROLLBACK, Instant, State, completed_action
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import CommitMetadata, RequestedReplaceMetadata
 from timeline.storage.base import FileKind
@@ -131,46 +129,20 @@ def delta_commit_in_doubt(meta: TableMetaClient, now: Timeline) -> Instant | Non
     return next((instant for instant, _ in _commits_in_doubt(meta, deltas)), None)
 
 
-def groups_with_hidden_logs(
-    meta: TableMetaClient, seen: Timeline, time: str
-) -> frozenset[GroupKey] | None:
-    """Return the file groups that may have logs which a view of ``seen`` doesn't show.
+def may_hide_logs(seen: Timeline, time: str) -> bool:
+    """Return whether base files may hide logs of ``seen`` from views, from table version 8 on.
 
-    From table version 8 on a log belongs to the newest slice that began before it completed, also
-    if the slice's base file is one of a write that hasn't completed. Nobody sees such a slice. When
-    that write is rolled back, the log shows again, unless the group was rewritten without it.
+    A log belongs to the newest slice that began before it completed, also if the slice's base file
+    is one of a write that hasn't completed, or is being rolled back. Nobody sees such a slice. That
+    write was requested before the log completed, so ``seen`` has it or its rollback pending. (A
+    restore undoes writes, too; no write begins beside one.)
 
     Args:
-        meta: The table's meta client.
-        seen: The active timeline; read before the view's files.
-        time: Requested time of the caller's own write.
-
-    Returns:
-        ``None``: It is unknown which groups, because a write has ended since.
-
-    Cost: none without another delta commit or rollback pending in ``seen``; else two lists and the
-        markers of each write that hasn't ended.
+        seen: The active timeline, read after the caller's own write was requested.
+        time: Requested time of that write, whose base files count for others only.
     """
-    others = _may_leave_base_files(seen.without_time(time))
-    if not others:
-        return frozenset()
-    done = {each.requested_time for each in seen.completed()}
-    found = [
-        path.rpartition("/")
-        for instant in instants_with_markers(meta.storage)
-        if instant != time and instant not in done
-        for path in marked_files(meta.storage, instant) or ()
-    ]
-    # A write's markers are deleted when it has ended.
-    if not others <= _may_leave_base_files(meta.active_timeline()):
-        return None
-    return frozenset((partition, name.partition("_")[0]) for partition, _, name in found)
-
-
-def _may_leave_base_files(timeline: Timeline) -> set[str]:
-    """Return the times of pending instants whose base files nobody sees, or is deleting."""
-    actions = (DELTA_COMMIT, ROLLBACK, RESTORE)
-    return {each.requested_time for each in timeline.pending() if each.action in actions}
+    actions = (DELTA_COMMIT, ROLLBACK)
+    return any(each.action in actions for each in seen.without_time(time).pending())
 
 
 def _commits_in_doubt(meta: TableMetaClient, now: Timeline) -> Iterator[tuple[Instant, Beat]]:

@@ -35,7 +35,7 @@ from strandline.table_services.compact.plan import (
 from strandline.table_services.compact.policy import CompactionSettings, is_due
 from timeline.clock import TimeGenerator
 from timeline.errors import ConcurrentWriteError, ViewBehindError
-from timeline.instant import COMPACTION, DELTA_COMMIT, Instant
+from timeline.instant import COMPACTION, DELTA_COMMIT, RESTORE, ROLLBACK, Instant
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import CompactionPlan
 from timeline.timeline import Timeline
@@ -113,8 +113,9 @@ class CompactionPlanner:
         Raises:
             ConfigError: The strategy doesn't fit the table's partitions.
             ConcurrentWriteError: Another writer took the same time; or a delta commit is in doubt,
-                or in table version 6 in flight, or was made meanwhile, and the caller asks for a
-                compaction whether it is due or not.
+                or in table version 6 in flight, or was made meanwhile, or from version 8 on a
+                rollback or restore pends, and the caller asks for a compaction whether it is due
+                or not.
             LockError: The lock wasn't acquired, or was lost; nothing was requested.
             ViewBehindError: The view lacks a completed write.
 
@@ -188,25 +189,35 @@ class CompactionPlanner:
 
         They wouldn't be in the plan, so their rows would be lost once it completes. In table
         version 6 its logs are named by these slices. From version 8 on its completion time decides,
-        which one in doubt may have chosen before the compaction's.
+        which one in doubt may have chosen before the compaction's; and the view lacks logs that
+        belong to a base file which is being undone.
 
         Raises:
             ConcurrentWriteError: There is one; the message names it.
         """
+        where = self._meta.storage.base_path
         if self._meta.config.version >= FIRST_LOGS_OF_WRITERS:
             found = delta_commit_in_doubt(self._meta, timeline)
             if found is not None:
                 raise ConcurrentWriteError(
-                    f"delta commit {found.requested_time} of {self._meta.storage.base_path} is in"
-                    " doubt, and a compaction planned now would lose its rows if it completes",
+                    f"delta commit {found.requested_time} of {where} is in doubt, and a compaction"
+                    " planned now would lose its rows if it completes",
                     hint="repeat it when the commit has appeared or was rolled back",
                 )
+            for instant in timeline.pending():
+                if instant.action in (ROLLBACK, RESTORE):
+                    raise ConcurrentWriteError(
+                        f"{instant.action} {instant.requested_time} of {where} is undoing files,"
+                        " and a compaction planned now would lose the rows of logs on top of them",
+                        hint="repeat it when that has ended; a clean finishes a dead writer's"
+                        " rollback",
+                    )
             return
         for instant in timeline.pending():
             if instant.action == DELTA_COMMIT:
                 raise ConcurrentWriteError(
-                    f"delta commit {instant.requested_time} of {self._meta.storage.base_path} is in"
-                    " flight, and in table version 6 a compaction planned now would lose its rows",
+                    f"delta commit {instant.requested_time} of {where} is in flight, and in table"
+                    " version 6 a compaction planned now would lose its rows",
                     hint="plan compactions between writes: hoodie.compact.schedule.inline=true",
                 )
 

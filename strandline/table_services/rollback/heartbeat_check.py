@@ -90,8 +90,14 @@ class HeartbeatCheck:
         return verdict is Verdict.DEAD and beat is not None and beat.completing
 
     def shares_lock(self, instant: Instant) -> bool:
-        """Return whether the writer of an instant takes this writer's lock."""
-        return self._shares_lock(read_beat(self._storage, instant.requested_time))
+        """Return whether an instant is of this package and its writer takes this writer's lock."""
+        beat = read_beat(self._storage, instant.requested_time)
+        return beat is not None and beat.owner is not None and self._shares_lock(beat)
+
+    def is_ours(self, instant: Instant) -> bool:
+        """Return whether a writer of this package began an instant, by its heartbeat."""
+        beat = read_beat(self._storage, instant.requested_time)
+        return beat is not None and beat.owner is not None
 
     def wait_for(self, instant: Instant, still_pending: Callable[[], bool]) -> bool:
         """Return whether a pending instant may be rolled back; wait while that may change.

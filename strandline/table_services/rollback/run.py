@@ -315,12 +315,15 @@ class Rollbacks:
         """Finish the rollbacks of completed commits, and roll back failed ones in doubt.
 
         If the next write built on such a commit, the commit's rollback would delete files on which
-        the newer commit builds.
+        the newer commit builds. Once a rollback is inflight, its commit may not be completed any
+        more. Hudi's inflight ones are left to the clean: before 1.2.0 also live ones have no
+        heartbeat.
         """
         undone: dict[str, str] = {}
         for rollback, plan in self._rollbacks_in(timeline):
             target = _target_of(plan, timeline)
-            if target is not None and target.is_completed:
+            is_begun = rollback.state is State.INFLIGHT and self._heartbeats.is_ours(rollback)
+            if is_begun or (target is not None and target.is_completed):
                 undone.update(self._resume(rollback, plan, timeline))
         for instant in timeline.pending():
             if self._is_write(instant) and self._heartbeats.died_completing(instant):
@@ -386,11 +389,12 @@ class Rollbacks:
         """Return whether no writer is carrying out a rollback; Hudi's have no heartbeat."""
         if not self._heartbeats.is_alive(rollback):
             return True
+        is_begun = rollback.state is State.INFLIGHT
         undoes_completed = target is not None and target.is_completed
-        if undoes_completed and self._heartbeats.shares_lock(rollback):
-            # A rollback is carried out under the lock. So if this writer has the lock, the other's
-            # rollback is finished or its writer is dead. Then the last beat, perhaps from another
-            # machine, needn't expire first.
+        if (is_begun or undoes_completed) and self._heartbeats.shares_lock(rollback):
+            # This package carries a rollback out under the lock. So if this writer has the lock,
+            # the other's rollback is finished or its writer is dead. Then the last beat, perhaps
+            # from another machine, needn't expire first.
             return True
         return self._heartbeats.wait_for(rollback, partial(self._is_pending, rollback))
 

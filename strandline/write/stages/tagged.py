@@ -16,8 +16,6 @@ from fsview.model.file_group import CompactionOperation, FileSlice
 from fsview.model.file_system_view import FileSystemView, LookupQuery, partition_names
 from fsview.snapshot.snapshot import GroupKey
 from fsview.sync.metadata_reader import pending_operations
-from strandline.commit.concurrent_operations import groups_with_hidden_logs
-from strandline.commit.conflict import FIRST_LOGS_OF_WRITERS
 from strandline.commit.slice_logs import is_emptied
 from strandline.read.logs.log_blocks import needs_merge
 from strandline.records.merge_rule import MergeProperties
@@ -40,6 +38,7 @@ from strandline.write.options.index_settings import (
 from strandline.write.options.settings import COMBINE_INSERT
 from strandline.write.stages.begun import Begun
 from strandline.write.stages.checked import ordering_fields
+from strandline.write.stages.hidden_logs import with_hidden_logs
 from strandline.write.tasks.placement import LogSlice, Sizing, StoredFile
 from timeline.errors import UnsupportedTableError
 from timeline.instant import COMMIT, COMPACTION
@@ -97,12 +96,11 @@ def tagged(request: WriteRequest, begun: Begun) -> Iterator[Tagged]:
     with ExitStack() as held:
         with request.account.timed("tag"):
             scope = tagging.scope(fills=fills)
-            hidden = _hidden_logs(begun) if fills else frozenset()
             slices = () if scope is SearchScope.NOTHING else _stored(request, begun, scope)
             looks = operation.needs_match and not target.index.is_bucket
             late = _late_logs(request, begun, slices) if looks else frozenset()
             compactions = _compactions(begun)
-            files = tuple(_stored_file(each, late, compactions, hidden) for each in slices)
+            files = tuple(_stored_file(each, late, compactions) for each in slices)
             if isinstance(tagging, SearchTagging) and operation.needs_match:
                 tagging = replace(
                     tagging,
@@ -119,7 +117,7 @@ def _stored(request: WriteRequest, begun: Begun, scope: SearchScope) -> tuple[Fi
     """Return the newest slices of partitions, or of the table, at the write's timeline.
 
     In a copy-on-write table a slice is its base file; in a merge-on-read table slices are merged
-    while a compaction pends on them.
+    while a compaction pends on them, and have the logs that base files of unfinished writes hide.
     """
     report, partitions, context = LookupReport(), tuple(sorted(begun.rows.counts)), request.context
     location = context.embedded.lookup_location(
@@ -135,6 +133,7 @@ def _stored(request: WriteRequest, begun: Begun, scope: SearchScope) -> tuple[Fi
                     partitions = tuple(partition_names(view))
                 name = "latest_merged_file_slices_before_or_on"
                 merged = looked_up(view, name, partitions, begun.transaction.time)
+                merged = with_hidden_logs(request, begun, view, merged)
                 return tuple(each for each in merged if not is_emptied(each))
             if scope is SearchScope.TABLE:
                 view.load_all_partitions()
@@ -229,22 +228,10 @@ def _compactions(begun: Begun) -> Mapping[GroupKey, CompactionOperation] | None:
     return pending_operations(target.meta, begun.transaction.timeline, COMPACTION)
 
 
-def _hidden_logs(begun: Begun) -> Collection[GroupKey] | None:
-    """Return the groups that may have logs which look-ups won't show; ``None``: any may.
-
-    To be called before the look-ups; cost as ``groups_with_hidden_logs``.
-    """
-    target, transaction = begun.target, begun.transaction
-    if not target.merges_on_read or target.config.version < FIRST_LOGS_OF_WRITERS:
-        return ()
-    return groups_with_hidden_logs(target.meta, transaction.timeline, transaction.time)
-
-
 def _stored_file(
     found: FileSlice,
     late: Collection[str],
     compactions: Mapping[GroupKey, CompactionOperation] | None,
-    hidden: Collection[GroupKey] | None,
 ) -> StoredFile:
     """Return the base file of a slice, with what a write needs to know of its logs.
 
@@ -252,7 +239,6 @@ def _stored_file(
         found: The slice.
         late: Names of logs whose keys are looked up, too.
         compactions: The pending compactions of groups; ``None`` from version 8 on.
-        hidden: The groups that may have logs which the slice lacks; ``None``: any may.
     """
     base, logs, group = found.base_file, found.log_files, (found.partition, found.file_id)
     of_log = None
@@ -262,8 +248,7 @@ def _stored_file(
     if base is None:
         return StoredFile(*group, "", 0, bool(logs), slice=of_log)
     searched = tuple(log.name for log in logs if log.name in late)
-    has_logs = bool(logs) or hidden is None or group in hidden
-    return StoredFile(*group, base.name, base.size, has_logs, searched, of_log)
+    return StoredFile(*group, base.name, base.size, bool(logs), searched, of_log)
 
 
 def _merged(

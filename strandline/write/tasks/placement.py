@@ -97,7 +97,7 @@ class StoredFile:
     A new group has no name, nor has one that has only logs.
 
     Attributes:
-        has_logs: Whether the group's newest slice has logs, or may have some that a base file hides
+        has_logs: Whether the group's newest slice has logs, those included that a base file hides
             whose write hasn't completed.
         late_logs: Names of those logs whose writers may have looked keys up before the base file
             was visible. If a compaction wrote it, they may have keys that it lacks, because logs

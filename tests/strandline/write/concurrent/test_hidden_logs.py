@@ -6,20 +6,21 @@ completed. An insert that rewrites a small file begins one; when it is rolled ba
 
 from __future__ import annotations
 
+import shutil
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from strandline.commit.concurrent_operations import groups_with_hidden_logs
 from tests.kit.concurrency.manual_clock import LaterClock
+from tests.kit.concurrency.patience import PATIENCE_S
 from tests.kit.storage.faulty_storage import Crash
-from tests.kit.storage.hooked_storage import HookedStorage
+from tests.kit.storage.hooked_storage import HookedStorage, failing
 from tests.kit.tables import reader
 from tests.strandline.write.tables import client, row, table
-from timeline.errors import WriteConflictError
-from timeline.meta_client import TableMetaClient
-from timeline.storage.local import LocalStorage
+from timeline.errors import ConcurrentWriteError, StorageUnavailableError, WriteConflictError
 
 OPTIONS = {
     "datasource__write__table__type": "MERGE_ON_READ",
@@ -41,10 +42,15 @@ def base(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
 
 def with_its_files_written(base: Path, act: Callable[[], None]) -> HookedStorage:
     """Return the storage of an insert beside which something happens, before it locks the table."""
+    before = len(base_files(base))
     done: list[str] = []
 
     def hook(kind: str, path: str) -> None:
-        if (kind, path) == ("create", ".hoodie/lock") and len(base_files(base)) > 1 and not done:
+        if (
+            (kind, path) == ("create", ".hoodie/lock")
+            and len(base_files(base)) > before
+            and not done
+        ):
             done.append(path)
             act()
 
@@ -67,13 +73,18 @@ def rows(base: Path) -> list[tuple[str, int]]:
     return [(each["id"], each["ts"]) for each in reader.rows(base)]
 
 
-def test_a_small_file_is_not_rewritten_without_a_log_that_a_running_write_hides(base: Path) -> None:
-    storage = with_its_files_written(base, lambda: update_and_insert(base))
+def insert_beside(base: Path, act: Callable[[], None], **options: str) -> None:
+    """Insert a row for which there is a small file, while something happens that conflicts."""
+    storage = with_its_files_written(base, act)
     with (
-        client(base, storage, **OPTIONS) as c,
+        client(base, storage, **OPTIONS, **options) as c,
         pytest.raises(WriteConflictError, match="UPSERT of deltacommit"),
     ):
         c.insert(table(row("small")))
+
+
+def test_a_small_file_is_not_rewritten_without_a_log_that_a_running_write_hides(base: Path) -> None:
+    insert_beside(base, lambda: update_and_insert(base))
     assert rows(base) == [("new", 1), ("old", 5)]
 
 
@@ -94,18 +105,131 @@ def test_a_small_file_is_not_rewritten_without_a_log_that_a_dead_write_hides(bas
     assert reader.leftovers(base) == []
 
 
-def test_groups_are_known_until_the_write_has_ended(base: Path) -> None:
-    meta = TableMetaClient.open(LocalStorage(str(base)))
-    before, seen = meta.active_timeline(), []
+def test_a_hidden_log_is_found_if_the_other_writes_markers_are_gone(base: Path) -> None:
+    def act() -> None:
+        shutil.rmtree(base / ".hoodie/.temp")
+        update_and_insert(base)
 
-    def look() -> None:
-        seen.append(meta.active_timeline())
-        (group,) = {("eu", path.name.partition("_")[0]) for path in base_files(base)}
-        assert groups_with_hidden_logs(meta, seen[0], "") == {group}
-        own = seen[0].pending().instants[0].requested_time
-        assert groups_with_hidden_logs(meta, seen[0], own) == frozenset()
+    insert_beside(base, act)
+    assert rows(base) == [("new", 1), ("old", 5)]
 
-    with client(base, with_its_files_written(base, look), **OPTIONS) as c:
-        c.insert(table(row("small")))
-    assert groups_with_hidden_logs(meta, before, "") == frozenset()
-    assert groups_with_hidden_logs(meta, seen[0], "") is None
+
+def test_a_hidden_log_is_found_if_the_other_writes_file_appears_at_the_look_up(base: Path) -> None:
+    paused, looked_up, written, done = (threading.Event() for _ in range(4))
+
+    def pause(kind: str, path: str) -> None:
+        if kind == "create" and path.endswith(".deltacommit.inflight"):
+            paused.set()
+            assert looked_up.wait(PATIENCE_S)
+        if (kind, path) == ("create", ".hoodie/lock") and len(base_files(base)) > 1:
+            written.set()
+            assert done.wait(PATIENCE_S)
+
+    def insert_small() -> None:
+        with (
+            client(base, HookedStorage(base, before=pause), **OPTIONS) as c,
+            pytest.raises(WriteConflictError, match="UPSERT of deltacommit"),
+        ):
+            c.insert(table(row("small")))
+
+    def let_it_write(kind: str, path: str) -> None:
+        if (kind, path) == ("list", "eu"):
+            looked_up.set()
+            assert written.wait(PATIENCE_S)
+
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(insert_small)
+        assert paused.wait(PATIENCE_S)
+        with client(base, **OPTIONS) as c:
+            c.upsert(table(row("old", ts=5)))
+        with client(base, HookedStorage(base, before=let_it_write), **OPTIONS) as c:
+            c.insert(table(row("new")))
+        done.set()
+        other.result()
+    assert rows(base) == [("new", 1), ("old", 5)]
+
+
+GLOBAL = {"index__type": "GLOBAL_SIMPLE"}
+
+
+@pytest.mark.parametrize(
+    ("hidden", "following", "expected"),
+    [
+        # It has moved the key, which the base file still has.
+        (row("old", "us", 5), row("old", "eu", 3), ("us", 5)),
+        # Its row is newer than one that would move the key.
+        (row("old", "eu", 9), row("old", "us", 5), ("eu", 9)),
+    ],
+)
+def test_a_global_index_knows_hidden_logs(
+    base: Path, hidden: dict, following: dict, expected: tuple[str, int]
+) -> None:
+    def act() -> None:
+        for each in (hidden, following):
+            with client(base, **OPTIONS, **GLOBAL) as c:
+                c.upsert(table(each))
+
+    insert_beside(base, act, **GLOBAL)
+    found = [(each["id"], each["region"], each["ts"]) for each in reader.rows(base)]
+    assert found == [("old", *expected)]
+
+
+def test_a_key_that_only_a_hidden_log_has_is_not_inserted_twice(base: Path) -> None:
+    """The log's writer found it in the base file before a compaction, which drops it."""
+    done: list[str] = []
+
+    def die() -> None:
+        raise Crash
+
+    def hook(kind: str, path: str) -> None:
+        if kind == "create" and path.endswith(".deltacommit.inflight") and not done:
+            done.append(path)
+            with client(base, **OPTIONS) as c:
+                assert c.compact() is not None
+            with (
+                pytest.raises(Crash),
+                client(base, with_its_files_written(base, die), **OPTIONS) as c,
+            ):
+                c.insert(table(row("small")))
+
+    with client(base, **OPTIONS) as c:
+        c.insert(table(row("kept"), row("gone")))
+        c.delete(table(row("gone")))
+    with client(base, HookedStorage(base, before=hook), **OPTIONS) as c:
+        assert c.upsert(table(row("gone", ts=5))).rows_updated == 1
+    with client(base, **OPTIONS) as c:
+        assert c.upsert(table(row("gone", ts=9))).rows_updated == 1
+    with client(base, **OPTIONS, clock=LaterClock()) as c:
+        c.clean()
+        c.insert(table(row("z", "us")))
+    assert rows(base) == [("gone", 9), ("kept", 1), ("old", 1), ("z", 1)]
+
+
+def test_a_hidden_log_is_found_if_a_rollback_has_deleted_the_other_writes_file(base: Path) -> None:
+    """The view refuses to name the file, so the partition is listed."""
+    with client(base, **OPTIONS) as c:
+        second = c.insert(table(row("small")))
+    with (
+        client(base, HookedStorage(base, failing("create", ".rollback")), **OPTIONS) as c,
+        pytest.raises(StorageUnavailableError),
+    ):
+        c.rollback(second.instant)
+    forget_who_undoes(base)
+    update_and_insert(base)
+    with (
+        client(base, **OPTIONS) as c,
+        pytest.raises(ConcurrentWriteError, match="a compaction planned now"),
+    ):
+        c.compact()
+    with client(base, **OPTIONS) as c:
+        c.clean()
+    assert rows(base) == [("new", 1), ("old", 5)]
+    with client(base, **OPTIONS) as c:
+        assert c.compact() is not None
+    assert rows(base) == [("new", 1), ("old", 5)]
+
+
+def forget_who_undoes(base: Path) -> None:
+    """Delete the heartbeats: the rollback then counts as one of Hudi, which the clean finishes."""
+    for path in (base / ".hoodie/.heartbeat").iterdir():
+        path.unlink()
