@@ -19,6 +19,7 @@ from typing import Final
 
 from strandline.table_services.compact.planner import CompactionResult
 from strandline.write.client import WriteClient
+from timeline.errors import StrandlineError
 from timeline.threads import JoinedThread
 
 logger = logging.getLogger(__name__)
@@ -40,7 +41,8 @@ class AsyncCompaction:
     Attributes:
         result: The result of its last compaction; ``None`` if nothing was planned, or others work
             on it.
-        error: Why it failed, if it did; what is still planned is executed by the next run.
+        error: Why it failed, if it did, perhaps after compactions had ended; what is still planned
+            is executed by the next run.
         left: Requested times of the compactions that are still planned: others work on them, or
             they were planned meanwhile.
     """
@@ -130,7 +132,11 @@ class AsyncCompactor:
         if self._client is None:
             self._client = self._open_client()
         done = self._client.compact_planned()
-        return AsyncCompaction(done, left=self._client.planned_compactions())
+        try:
+            left = self._client.planned_compactions()
+        except StrandlineError as error:
+            return AsyncCompaction(done, error)
+        return AsyncCompaction(done, left=left)
 
     def _release(self) -> None:
         client, self._client = self._client, None

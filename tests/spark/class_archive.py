@@ -36,7 +36,7 @@ def class_archive() -> Path | None:
     if not path.exists():
         new = path.with_suffix(f".{os.getpid()}")
         command = [sys.executable, "-m", __name__, str(new)]
-        subprocess.run(command, cwd=_ROOT, check=True, capture_output=True)
+        subprocess.run(command, cwd=_ROOT, check=True)
         new.replace(path)
     return path
 

@@ -13,6 +13,7 @@ import pytest
 from strandline import Table
 from strandline.commit.others_heartbeats import HeartbeatSettings
 from strandline.commit.own_heartbeat import Heartbeat
+from strandline.write.client import WriteClient
 from strandline.write.engine.local import LocalEngine
 from strandline.write.stream_sink import BatchProgress, StreamSink
 from tests.kit.concurrency.manual_clock import LaterClock
@@ -93,6 +94,26 @@ def test_a_compaction_that_fails_is_reported_and_repeated(tmp_path: Path) -> Non
     errors = [each.error for each in ended if each.error is not None]
     assert len(errors) == len(failed) == 1
     assert isinstance(errors[0], StorageUnavailableError)
+
+
+def test_a_compaction_that_is_done_is_reported_though_what_is_left_can_not_be_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base, ended = tmp_path / "t", list[Any]()
+    numbers, error = iter(range(300)), StorageUnavailableError("injected")
+
+    def fail(_: WriteClient) -> tuple[str, ...]:
+        raise error
+
+    monkeypatch.setattr(WriteClient, "planned_compactions", fail)
+    with opened(base, **EVERY_2) as made:
+
+        def write() -> None:
+            number = next(numbers)
+            ended.extend(made.write(rows(number), number, "q").compactions)
+
+        settled(lambda: any(each.result is not None for each in ended), write)
+    assert {each.error for each in ended} == {error}
 
 
 @pytest.mark.parametrize("dies", [False, True], ids=["planned", "execution died"])
