@@ -29,6 +29,7 @@ from typing import Final
 from timeline.errors import (
     CommitOutcomeUnknownError,
     ConcurrentWriteError,
+    CorruptMetadataError,
     IllegalTransitionError,
     InstantNotFoundError,
     StrandlineError,
@@ -72,7 +73,7 @@ def complete_surely(
     Raises:
         ConcurrentWriteError: It was rolled back and isn't completed, or another writer has executed
             its plan.
-        CommitOutcomeUnknownError: It may be completed, now or later.
+        CommitOutcomeUnknownError: It may be completed, now or later; or its completed file is torn.
     """
     for attempt in range(1, _ATTEMPTS + 1):
         try:
@@ -89,6 +90,8 @@ def complete_surely(
         except Exception as error:
             found = _completed(meta, instant)
             if found is not None:
+                if _is_torn(meta, found):
+                    raise _unknown(meta, instant, error) from error
                 if not _is_ours(meta, found, metadata, error):
                     raise ConcurrentWriteError(
                         f"{found} of {meta.storage.base_path} was completed by another writer",
@@ -107,7 +110,8 @@ def complete_or_find(
     """Complete an inflight rollback or clean under the table's lock; return the completed instant.
 
     If that fails, its completed file may be there nevertheless: another writer has finished it, or
-    the request has taken effect, and its answer was lost. It is completed in either case.
+    the request has taken effect, and its answer was lost. It is completed in either case, unless
+    the file is torn, as on a full disk whose file system doesn't write it as a whole.
 
     Raises:
         StrandlineError: As ``TableMetaClient.complete``, if no completed file is seen.
@@ -117,7 +121,7 @@ def complete_or_find(
     # Whichever call failed, the request may have taken effect.
     except Exception:
         found = _completed(meta, instant)
-        if found is None:
+        if found is None or _is_torn(meta, found):
             raise
         return found
 
@@ -254,6 +258,18 @@ def _completed(meta: TableMetaClient, instant: Instant) -> Instant | None:
             return found
         return None
     return None
+
+
+def _is_torn(meta: TableMetaClient, found: Instant) -> bool:
+    """Return whether the completed file of an instant is there but has no valid content."""
+    try:
+        meta.read(found)
+    except CorruptMetadataError as error:
+        logger.warning("%s", error)
+        return True
+    except Exception as error:  # noqa: BLE001 - the file is there, which is what counts
+        logger.info("the completed file of %s can't be read now: %s", found, error)
+    return False
 
 
 def _is_ours(

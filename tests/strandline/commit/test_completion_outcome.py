@@ -173,6 +173,30 @@ def test_a_rollback_that_took_effect_is_completed_whatever_its_answer_was(base, 
     assert meta.active_timeline().find(R, ROLLBACK) == completed
 
 
+def tear(base):
+    """Return a hook with which a create leaves a part of its content, and fails."""
+
+    def hook(kind, path):
+        if kind == "create":
+            (base / path).write_bytes(b"{")
+            raise StorageUnavailableError("No space left on device")
+
+    return hook
+
+
+def test_a_commit_whose_file_is_torn_is_in_doubt(base):
+    meta, instant = begun(base, before=tear(base))
+    with pytest.raises(CommitOutcomeUnknownError, match="No space left on device"):
+        finish(meta, instant)
+
+
+def test_a_rollback_whose_file_is_torn_has_failed(base):
+    meta, rollback = undoing(base)
+    meta.storage.hooks[0] = tear(base)
+    with pytest.raises(StorageUnavailableError, match="No space left on device"):
+        find(meta, rollback)
+
+
 @pytest.mark.parametrize("is_blind", [False, True])
 def test_a_rollback_of_which_nothing_is_seen_has_failed_for_its_own_reason(base, is_blind):
     meta, rollback = undoing(base)
