@@ -150,6 +150,7 @@ def test_secrets_in_base_paths_are_not_shown(
     assert refusals.newest()[0]["table"] == azure
 
 
+@pytest.mark.property
 def test_what_is_kept_of_refusals_is_no_more_than_a_line_of_each(
     refusals: Refusals, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -73,6 +73,7 @@ def undone(request, tmp_path):
     return base, newest
 
 
+@pytest.mark.property
 @POLICIES
 def test_the_next_write_finishes_it_before_it_begins(undone, policy):
     base, newest = undone

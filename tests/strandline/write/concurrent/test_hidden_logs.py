@@ -32,7 +32,7 @@ OPTIONS = {
 }
 
 
-@pytest.fixture(params=[8, 9])
+@pytest.fixture(params=[pytest.param(8, marks=pytest.mark.property), 9])
 def base(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     base = tmp_path / "t"
     with client(base, **OPTIONS, write__table__version=request.param) as c:
