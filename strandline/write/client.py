@@ -402,8 +402,7 @@ class WriteClient:
             RuntimeError: The client is closed.
             UnsupportedTableError: The table is copy-on-write, or can't be written.
             ConfigError: The strategy doesn't fit the table's partitions.
-            ConcurrentWriteError: Another writer is alive and shares no lock with this one; or a
-                delta commit or a rollback isn't finished whose logs the plan would lack.
+            ConcurrentWriteError: A live writer shares no lock, or a plan made now could lack rows.
             LockError: The table's lock wasn't acquired, or was lost; nothing was planned.
             StorageError: The storage failed.
         """

@@ -91,13 +91,16 @@ class HeartbeatCheck:
 
     def shares_lock(self, instant: Instant) -> bool:
         """Return whether an instant is of this package and its writer takes this writer's lock."""
-        beat = read_beat(self._storage, instant.requested_time)
-        return beat is not None and beat.owner is not None and self._shares_lock(beat)
+        beat = self._our_beat(instant)
+        return beat is not None and self._shares_lock(beat)
 
     def is_ours(self, instant: Instant) -> bool:
         """Return whether a writer of this package began an instant, by its heartbeat."""
+        return self._our_beat(instant) is not None
+
+    def _our_beat(self, instant: Instant) -> Beat | None:
         beat = read_beat(self._storage, instant.requested_time)
-        return beat is not None and beat.owner is not None
+        return None if beat is None or beat.owner is None else beat
 
     def wait_for(self, instant: Instant, still_pending: Callable[[], bool]) -> bool:
         """Return whether a pending instant may be rolled back; wait while that may change.

@@ -178,10 +178,11 @@ def _with_hidden_logs(
     if not has_hidden:
         return list(slices)
     known = {log.path for each in slices for log in each.log_files}
+    completion = meta.completion_times(timeline)
     logs: dict[GroupKey, list[LogFile]] = {}
     for partition in dict.fromkeys(each.partition for each in slices):
         for log in _logs_in(view, request.context.storage, partition):
-            if log.path not in known and _has_completed(timeline, log.instant):
+            if log.path not in known and completion.is_completed(log.instant):
                 logs.setdefault((partition, log.file_id), []).append(log)
     times = {log.instant for found in logs.values() for log in found}
     ends = request.context.history.completion_times(meta, timeline, times) if times else {}
@@ -202,15 +203,6 @@ def _logs_in(view: FileSystemView, storage: Storage, partition: str) -> Iterator
     for group in groups:
         for found in group.slices:
             yield from found.log_files
-
-
-def _has_completed(timeline: Timeline, time: str) -> bool:
-    """Return whether the write of a log had completed; one before the timeline counts as such."""
-    found = timeline.find(time)
-    if found is not None:
-        return found.is_completed
-    first = timeline.write_timeline().first
-    return first is not None and time < first.requested_time
 
 
 def _with_logs(found: FileSlice, logs: Iterable[LogFile], ends: Mapping[str, str]) -> FileSlice:

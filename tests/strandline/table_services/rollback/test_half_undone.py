@@ -6,8 +6,6 @@ from readers, from table version 8 on.
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from strandline.commit.lock.base import TableLock
@@ -19,13 +17,16 @@ from tests.kit.storage.memory_storage import MemoryStorage
 from tests.kit.tables import reader
 from tests.strandline.table_services.rollback.setting import Setting
 from tests.strandline.table_services.rollback.test_policy import EAGER, LAZY, SharedLock, alive
-from tests.strandline.table_services.rollback.test_undoing import LOCKED, POLICIES, Died
+from tests.strandline.table_services.rollback.test_undoing import (
+    LOCKED,
+    POLICIES,
+    Died,
+    beat_elsewhere,
+)
 from tests.strandline.write.tables import client, row, table
 from timeline.clock import SystemClock
 from timeline.errors import ConcurrentWriteError
 from timeline.instant import ROLLBACK, State
-from timeline.meta_client import TableMetaClient
-from timeline.storage.local import LocalStorage
 
 LOGS = {"datasource__write__table__type": "MERGE_ON_READ", **LOCKED}
 INSERT, COMPACTION = "insert", "compaction"
@@ -44,10 +45,7 @@ def die(base, kind, ending, instant):
 
     with client(base, HookedStorage(base, before=hook), **LOGS) as c, pytest.raises(Died):
         c.rollback(instant)
-    meta = TableMetaClient.open(LocalStorage(str(base)))
-    (rollback,) = meta.active_timeline().filter(lambda i: i.action == ROLLBACK)
-    beat = {"host": "h", "namespace": "", "pid": 7, "started": 1, "token": "t"}
-    (base / heartbeat_path(rollback.requested_time)).write_text(json.dumps(beat))
+    beat_elsewhere(base)
 
 
 @pytest.fixture(

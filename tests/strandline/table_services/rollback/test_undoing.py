@@ -52,11 +52,16 @@ def die_undoing(base, ending=".rollback.inflight", **options):
 
     with client(base, HookedStorage(base, after=die), **options) as c, pytest.raises(Died):
         c.rollback(newest)
+    beat_elsewhere(base)
+    return newest
+
+
+def beat_elsewhere(base):
+    """Make the heartbeat of a pending rollback that of a process of another machine."""
     meta = TableMetaClient.open(LocalStorage(str(base)))
     (rollback,) = meta.active_timeline().filter(lambda i: i.action == ROLLBACK)
     beat = {"host": "h", "namespace": "", "pid": 7, "started": 1, "token": "t"}
     (base / heartbeat_path(rollback.requested_time)).write_text(json.dumps(beat))
-    return newest
 
 
 @POLICIES
