@@ -20,12 +20,12 @@ import io
 import logging
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final, TypeVar
 
 from timeline.errors import RootNotAllowedError, StrandlineError
 from timeline.storage import local_files as files
@@ -48,6 +48,8 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 logger = logging.getLogger(__name__)
+
+_Made = TypeVar("_Made")
 
 LOGGED_LINKS: Final = 16
 """The most links out of the roots that are logged for one table."""
@@ -199,7 +201,8 @@ class LocalStorage(Storage):
     def create(self, path: str, data: bytes = b"") -> None:
         """Create a file with this content, making its directories; atomic, exclusive, durable."""
         full = self._full("create", path)
-        with mapped_errors(full), self._at(full, follow=False, make=True) as (folder, name):
+
+        def create_at(name: str, folder: int | None) -> None:
             # An empty file is whole from the start, so an exclusive open is enough.
             if data:
                 files.link_new(name, folder, data)
@@ -208,24 +211,35 @@ class LocalStorage(Storage):
             # The directory is synced too, so that a created name survives a power cut.
             files.flush_folder_of(name, folder)
 
+        with mapped_errors(full):
+            self._in_made_folder(full, create_at)
+
     @timed("create")
     def create_stream(self, path: str) -> AbstractContextManager[IO[bytes]]:
         """Open a new file for writing; durable when the block ends, removed when it fails."""
         full = self._full("create", path)
-        with mapped_errors(full), self._at(full, follow=False, make=True) as (folder, name):
+
+        def open_at(name: str, folder: int | None) -> _NewFile:
             return _NewFile(name, None if folder is None else os.dup(folder), full)
+
+        with mapped_errors(full):
+            return self._in_made_folder(full, open_at)
 
     @timed("replace")
     def replace(self, path: str, data: bytes) -> None:
         """Write a file, replacing an older one; atomic and durable."""
         full = self._full("replace", path)
-        with mapped_errors(full), self._at(full, follow=False, make=True) as (folder, name):
+
+        def replace_at(name: str, folder: int | None) -> None:
             # First durable under another name: a crash leaves the old content or the new.
             temporary = files.write_beside(name, folder, data)
             # Before the rename: Hadoop accepts a file without a checksum, not one with a stale one.
             files.remove(files.checksum_of(name), folder)
             os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
             files.flush_folder_of(name, folder)
+
+        with mapped_errors(full):
+            self._in_made_folder(full, replace_at)
 
     def make_dir(self, path: str) -> None:
         """Make a directory and its parents."""
@@ -282,6 +296,22 @@ class LocalStorage(Storage):
         called = repr(full[len(self._root) :].lstrip("/"))
         with opened_folder_of(full, self._place_of, called, follow=follow, make=make) as place:
             yield place
+
+    def _in_made_folder(self, full: str, act: Callable[[str, int | None], _Made]) -> _Made:
+        """Return what ``act`` returns for the place of a path whose directories are made first.
+
+        Another process may delete them as soon as they are made, as a rollback does with a write's
+        markers: then they are made again, as if it had deleted them before.
+        """
+        attempts = 0
+        while True:
+            attempts += 1
+            try:
+                with self._at(full, follow=False, make=True) as (folder, name):
+                    return act(name, folder)
+            except FileNotFoundError:
+                if attempts == files.ATTEMPTS:
+                    raise
 
     @contextmanager
     def _opened(self, full: str) -> Iterator[int]:

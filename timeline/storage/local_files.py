@@ -12,7 +12,6 @@ import stat
 import uuid
 from bisect import insort
 from collections.abc import Callable
-from contextlib import suppress
 from itertools import filterfalse
 from operator import attrgetter
 from typing import Final
@@ -26,10 +25,14 @@ StatTarget = Callable[[str], "os.stat_result | None"]
 Identity = tuple[int, int]
 """Device and inode."""
 
+ATTEMPTS: Final = 16
+"""The most attempts at a step while other processes create and delete its directory."""
+
 _OPEN_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _READ: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 """Non-blocking, as opening a FIFO would wait for a writer that may never come."""
 _CREATE: Final = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+_NOT_EMPTY: Final = frozenset({errno.ENOTEMPTY, errno.EEXIST})
 _CHUNK_BYTES: Final = 1 << 20
 _NAME: Final = attrgetter("name")
 _FEW: Final = 16
@@ -150,7 +153,25 @@ def remove(name: str, folder: int | None) -> bool:
 
 
 def remove_tree(name: str, folder: int | None) -> bool:
-    """Delete a directory and all below it, following no link; return whether it existed."""
+    """Delete a directory and all below it, following no link; return whether it existed.
+
+    What other processes create in it meanwhile is deleted, too.
+    """
+    attempts = 0
+    while _empty_folder(name, folder):
+        attempts += 1
+        try:
+            os.rmdir(name, dir_fd=folder)
+        except FileNotFoundError:
+            break  # another process deleted it
+        except OSError as exc:
+            if exc.errno not in _NOT_EMPTY or attempts == ATTEMPTS:
+                raise
+    return attempts > 0
+
+
+def _empty_folder(name: str, folder: int | None) -> bool:
+    """Delete all in a directory, following no link; return whether it exists."""
     handle = None
     with MISSING_OK:
         handle = os.open(name, _OPEN_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
@@ -163,9 +184,6 @@ def remove_tree(name: str, folder: int | None) -> bool:
             (remove_tree if is_dir else remove)(inner, handle)
     finally:
         os.close(handle)
-    # Another process may have deleted the directory since it was read.
-    with suppress(FileNotFoundError):
-        os.rmdir(name, dir_fd=folder)
     return True
 
 

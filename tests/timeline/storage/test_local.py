@@ -1,7 +1,11 @@
 import os
+import shutil
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +20,7 @@ from timeline.errors import (
 )
 from timeline.storage import local
 from timeline.storage.local import LOGGED_LINKS, LocalStorage
+from timeline.storage.local_files import ATTEMPTS
 from timeline.storage.local_path import PlaceOf
 
 
@@ -166,6 +171,80 @@ def test_where_nothing_can_be_nothing_is_made(subtests: pytest.Subtests, tmp_pat
             with pytest.raises(PathNotFoundError, match="nothing can be at"):
                 storage.make_dir(path)
             assert os.listdir(tmp_path) == ["file"]
+
+
+class ShortLivedFolders(LocalStorage):
+    """Another process deletes each directory as soon as it is made, ``times`` times."""
+
+    times = 1
+
+    @contextmanager
+    def _at(self, full: str, *, follow: bool = True, make: bool = False) -> Iterator[Any]:
+        with super()._at(full, follow=follow, make=make) as place:
+            if make and self.times:
+                self.times -= 1
+                shutil.rmtree(os.path.dirname(full))
+            yield place
+
+
+def write_stream(storage: LocalStorage, path: str, data: bytes = b"") -> None:
+    with storage.create_stream(path) as stream:
+        stream.write(data)
+
+
+WRITES = {
+    "create": LocalStorage.create,
+    "replace": LocalStorage.replace,
+    "create_stream": write_stream,
+}
+
+
+@pytest.mark.parametrize("is_confined", [False, True])
+@pytest.mark.parametrize("data", [b"", b"data"])
+@pytest.mark.parametrize("name", WRITES)
+def test_a_folder_that_is_deleted_meanwhile_is_made_again(
+    tmp_path: Path, name: str, data: bytes, is_confined: bool
+) -> None:
+    storage = ShortLivedFolders(str(tmp_path))
+    if is_confined:
+        storage = storage.confined(below(tmp_path))
+    storage.times = 3
+    WRITES[name](storage, "dir/inner/file", data)
+    assert storage.times == 0
+    assert (tmp_path / "dir/inner/file").read_bytes() == data
+    assert os.listdir(tmp_path / "dir/inner") == ["file"]
+
+
+def test_a_folder_that_is_always_deleted_is_an_error(tmp_path: Path) -> None:
+    storage = ShortLivedFolders(str(tmp_path))
+    storage.times = 1_000
+    with pytest.raises(PathNotFoundError, match="dir/file"):
+        storage.create("dir/file")
+
+
+@pytest.mark.parametrize("times", [3, 1_000])
+def test_files_that_appear_while_a_tree_is_deleted_are_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    storage = LocalStorage(str(tmp_path))
+    storage.create("dir/inner/file")
+    remove_empty = os.rmdir
+    appeared: list[str] = []
+
+    def rmdir(name: str, **place: Any) -> None:
+        if len(appeared) < times:
+            appeared.append(f"dir/inner/late{len(appeared)}")
+            (tmp_path / appeared[-1]).touch()
+        remove_empty(name, **place)
+
+    monkeypatch.setattr(os, "rmdir", rmdir)
+    if times > ATTEMPTS:
+        with pytest.raises(StorageUnavailableError, match="dir"):
+            storage.delete_tree("dir")
+    else:
+        assert storage.delete_tree("dir") is True
+        assert os.listdir(tmp_path) == []
+    assert len(appeared) == min(times, ATTEMPTS)
 
 
 def test_a_confined_storage_is_not_lead_out_by_links(tmp_path: Path) -> None:
