@@ -266,7 +266,7 @@ def moves_command(url: str, undo: int | None, as_json: bool) -> None:
             undo_move(state, undo, now_ms=SystemClock().now_ms())
         found = read_fleet(state)
     rows = [move_overview(found.fleet, each) for each in (*found.fleet.moves, *found.ended[::-1])]
-    unreadable = [why for key, why in found.unreadable.items() if key.startswith(f"{MOVES}/")]
+    unreadable = _unreadable_moves(found)
     if as_json:
         click.echo(json.dumps({"moves": rows, "unreadable": unreadable}))
         return
@@ -351,7 +351,7 @@ def plan_command(
         solver = None if greedy else open_solver()
         statuses, found = _asked(url, token_file, ca)
         seats = {seat.url: seat.group for seat in found.fleet.seats if seat.url in statuses}
-        _check_at_rest(found.fleet)
+        _check_at_rest(found)
         tables = loads_of(statuses, found.fleet.mounts, found.fleet.layout or DEFAULT)
         capacities = capacities_of(statuses, seats)
         _check_served(tables, capacities)
@@ -488,14 +488,25 @@ def _asked(
     return {each: _status_of(each, tokens[0], ca) for each in urls}, found
 
 
-def _check_at_rest(fleet: Fleet) -> None:
-    """Refuse to plan while tables move: where they will be is decided already."""
-    if fleet.moves:
-        move = fleet.moves[0]
+def _check_at_rest(found: FleetRead) -> None:
+    """Refuse to plan while tables move, or may move: where they will be is decided already."""
+    if found.fleet.moves:
+        move = found.fleet.moves[0]
         raise FleetError(
             f"{move} is {move.state.name}; a plan needs a fleet in which no table moves",
             hint="strandline fleet moves shows when it has ended",
         )
+    unreadable = _unreadable_moves(found)
+    if unreadable:
+        raise FleetError(
+            f"{unreadable[0]}; a plan needs to know that no table moves",
+            hint="strandline fleet moves --undo NUMBER forgets it",
+        )
+
+
+def _unreadable_moves(found: FleetRead) -> list[str]:
+    """Return why records of moves can't be read."""
+    return [why for key, why in found.unreadable.items() if key.startswith(f"{MOVES}/")]
 
 
 def _check_served(tables: Iterable[TableLoad], groups: Iterable[GroupCapacity]) -> None:

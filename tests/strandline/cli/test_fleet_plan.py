@@ -24,6 +24,7 @@ from strandline.fleet.records import (
     member_key,
     member_name,
     mounts_bytes,
+    move_key,
     next_epoch,
     read_fleet,
     token_mark,
@@ -201,6 +202,17 @@ def test_nothing_is_planned_while_a_table_moves(members: Members) -> None:
     assert told.exit_code == 1
     assert "of /lake/a from default to hot is PLANNED; a plan needs a fleet in" in told.stderr
     assert members.run("load").exit_code == 0
+
+
+def test_nothing_is_planned_while_a_moves_record_can_not_be_read(members: Members) -> None:
+    members.start(status(*BUSY))
+    members.state.write(Put(move_key(7), b"no JSON"))
+    told = members.run("plan", "--greedy")
+    assert told.exit_code == 1
+    assert "the record 'moves/7'" in told.stderr
+    assert "--undo NUMBER forgets it" in told.stderr
+    assert members.run("moves", "--undo", "7").exit_code == 0
+    assert members.run("plan", "--greedy").exit_code == 0
 
 
 def test_members_with_another_token_get_none_and_have_no_say(
