@@ -143,6 +143,7 @@ class Roster:
         self._since: VacantSince = {}
         self._moves_since: dict[tuple[int, str], float] = {}
         self._quiet_until_s = 0.0
+        self._has_failed = False
         self._is_away = False
         self._is_new = True
         self._must_tell = False
@@ -314,7 +315,8 @@ class Roster:
         """Stay a member, read the fleet, and decide about the seats if this server leads.
 
         Call it at least every ``dead_s / 3`` seconds, and on each change notification. A server
-        whose lease has expired joins again.
+        whose lease has expired joins again. After a step that failed the lease is renewed only once
+        the fleet can be read.
 
         Args:
             is_told: Whether something may have changed. Otherwise the fleet as it was read last is
@@ -327,11 +329,18 @@ class Roster:
             FleetError: As in ``join`` and ``read_fleet``; ``fleet`` stays as it was.
         """
         try:
-            return self._step(is_told=is_told)
+            if self._has_failed and self._lease is not None:
+                # A server that renews but can't read would keep its seat, and not learn that its
+                # tables are another's: its lease has to end.
+                read_fleet(self.state)
+            fleet = self._step(is_told=is_told)
         except BaseException as error:
             self._found = None  # the step may have ended before it read what it was told of
+            self._has_failed = True
             self._is_away |= isinstance(error, StateUnavailableError)
             raise
+        self._has_failed = False
+        return fleet
 
     def _step(self, *, is_told: bool) -> Fleet:
         self._announce_marks()

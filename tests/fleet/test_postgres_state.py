@@ -7,9 +7,11 @@ import signal
 import traceback
 import uuid
 from collections.abc import Iterator
-from contextlib import closing
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -17,8 +19,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from strandline.fleet.roster import Roster
-from strandline.fleet.state.base import Check, Delete, Put, StateStore, Versioned
-from strandline.fleet.state.postgres import PostgresState
+from strandline.fleet.state.base import ABSENT, Check, Delete, Put, StateStore, Versioned
+from strandline.fleet.state.postgres import NAMESPACE, PostgresRows, PostgresState
 from strandline.fleet.state.url import open_state
 from tests.conformance.state_lease_suite import LeaseSuite, holding_process
 from tests.conformance.state_machine import StateMachine
@@ -111,6 +113,59 @@ def test_a_key_can_be_put_where_a_lease_has_ended(subject: Subject) -> None:
         assert state.get("a") == Versioned(b"2", version)
 
 
+@contextmanager
+def transaction(url: str) -> Iterator[psycopg.Cursor]:
+    """A transaction that is committed at the end of the block."""
+    with psycopg.connect(url) as connection:
+        connection.execute(f"SET search_path TO {NAMESPACE}")
+        yield connection.cursor(binary=True)
+
+
+def wait_for_lock(url: str, call: Future[Any]) -> None:
+    """Return when a transaction waits for a lock, or the call has ended."""
+    waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+    with psycopg.connect(url, autocommit=True) as admin:
+        while not call.done() and admin.execute(waiting).fetchone() == (0,):
+            pass
+
+
+def move_renewals(url: str, key: str, hours: int) -> None:
+    with transaction(url) as cursor:
+        changed = "UPDATE state SET renewed = renewed + make_interval(hours => %s) WHERE key = %s"
+        cursor.execute(changed, (hours, key))
+
+
+def test_a_renewal_that_is_not_committed_yet_is_awaited(subject: Subject) -> None:
+    """Until then its lease seems to have ended, and what it has could be given to another."""
+    with closing(subject.open()) as state, ThreadPoolExecutor(1) as pool:
+        lease = state.hold("a", b"1", 60.0)
+        move_renewals(subject.url, "a", -1)
+        with transaction(subject.url) as renewal:
+            renewal.execute("UPDATE state SET renewed = clock_timestamp() WHERE key = 'a'")
+            assert state.get("a") is None
+            writing = pool.submit(state.write, Check("a", ABSENT), Put("b", b"mine"))
+            wait_for_lock(subject.url, writing)
+        with pytest.raises(StateConflictError, match=f"'a' is at version {lease.version}"):
+            writing.result()
+        assert lease.renew()
+
+
+def test_a_renewal_that_waits_has_locked_nothing_else(subject: Subject) -> None:
+    """Not the leases that it deletes, either: the writer that it waits for may need these."""
+    with closing(subject.open()) as state, ThreadPoolExecutor(1) as pool:
+        lease = state.hold("renewed", b"1", 60.0)
+        state.hold("ended", b"2", 60.0)
+        move_renewals(subject.url, "ended", -1)
+        with transaction(subject.url) as cursor:
+            rows = PostgresRows(cursor, subject.fleet)
+            assert rows.find("renewed")
+            renewing = pool.submit(lease.renew)
+            wait_for_lock(subject.url, renewing)
+            assert not renewing.done()
+            assert not rows.find("ended")
+        assert renewing.result()
+
+
 @pytest.mark.property
 def test_the_lease_of_a_killed_process_ends(subject: Subject) -> None:
     with holding_process(subject) as process, closing(subject.open()) as state:
@@ -125,11 +180,7 @@ def test_a_clock_that_was_set_ends_leases(subject: Subject, hours: int) -> None:
     """What is left of one: a renewal an hour from now, or an hour ago."""
     with closing(subject.open()) as state:
         lease = state.hold("a", b"1", 60.0)
-        with psycopg.connect(subject.url) as connection:
-            connection.execute(
-                "UPDATE strandline_fleet.state SET renewed = renewed + make_interval(hours => %s)",
-                (hours,),
-            )
+        move_renewals(subject.url, "a", hours)
         assert state.get("a") is None
         assert not lease.renew()
         assert state.hold("a", b"2", 60.0).version > lease.version

@@ -110,11 +110,15 @@ class PostgresRows(StateRows):
         return int(self._all(moved, self._fleet)[0][0])
 
     def find(self, *keys: str) -> dict[str, StoredKey]:
-        """See ``StateRows``; also blocks renewals of these keys."""
-        wanted = (
-            "SELECT key, version, holder FROM there WHERE fleet = %s AND key = ANY(%s) FOR UPDATE"
-        )
-        found = self._all(wanted, self._fleet, list(keys))
+        """See ``StateRows``; also blocks renewals of these keys.
+
+        A renewal that was in time, and isn't committed yet, is awaited: until then its lease seems
+        to have ended. So all rows are locked before it is asked which of them there are.
+        """
+        named = self._fleet, list(keys)
+        self._all("SELECT FROM state WHERE fleet = %s AND key = ANY(%s) FOR UPDATE", *named)
+        wanted = "SELECT key, version, holder FROM there WHERE fleet = %s AND key = ANY(%s)"
+        found = self._all(wanted, *named)
         return {
             str(key): StoredKey(int(version), None if holder is None else bytes(holder))
             for key, version, holder in found
@@ -141,12 +145,14 @@ class PostgresRows(StateRows):
 
         All in one statement, as members do little else.
         """
-        # Rows that another renewal is deleting are left to it: it would wait for ours.
+        # Its own row first, the only one that it waits for: who has that row may wait for others.
+        # So rows that another transaction has are left to it.
         renewed = (
-            "WITH gone AS (DELETE FROM state WHERE fleet = %(fleet)s AND key IN (SELECT key"
-            " FROM ended WHERE fleet = %(fleet)s FOR UPDATE SKIP LOCKED) RETURNING key),"
-            " renewed AS (UPDATE there SET renewed = clock_timestamp()"
-            " WHERE fleet = %(fleet)s AND key = %(key)s AND holder = %(holder)s RETURNING version)"
+            "WITH renewed AS (UPDATE there SET renewed = clock_timestamp()"
+            " WHERE fleet = %(fleet)s AND key = %(key)s AND holder = %(holder)s RETURNING version),"
+            " gone AS (DELETE FROM state WHERE fleet = %(fleet)s AND key IN (SELECT key"
+            " FROM ended WHERE fleet = %(fleet)s AND (SELECT count(*) FROM renewed) >= 0"
+            " FOR UPDATE SKIP LOCKED) RETURNING key)"
             " SELECT (SELECT version FROM renewed),"
             " (SELECT count(pg_notify(%(channel)s, %(fleet)s)) FROM gone)"
         )

@@ -124,14 +124,19 @@ class Poller:
         except StateUnavailableError as error:
             if not self._is_away:
                 logger.warning("changes in %s aren't seen meanwhile: %s", self._store, error)
-            self._is_away = True
-            return
         except Exception:
             # Without this thread no watch would be called.
             if not self._is_away:
                 logger.exception("changes in %s aren't seen meanwhile", self._store)
-            self._is_away = True
+        else:
+            self._see(found)
             return
+        was_away, self._is_away = self._is_away, True
+        if not was_away:
+            # Whoever relies on being told must find by itself that the store is away.
+            self._watches.tell(None)
+
+    def _see(self, found: Mapping[str, int]) -> None:
         if self._is_away:
             logger.info("changes in %s are seen again", self._store)
             self._is_away = False

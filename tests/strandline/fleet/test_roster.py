@@ -412,6 +412,32 @@ def test_a_renewal_counts_from_its_sending_and_only_if_it_succeeds(
     assert a.renewal.joined > joined
 
 
+def test_a_server_that_can_not_read_the_fleet_lets_its_lease_end(
+    servers: Servers, hooked: Meanwhile
+) -> None:
+    """If it renewed, it would keep its seat, and not learn that its tables are another's."""
+
+    def fail() -> None:
+        raise StateUnavailableError("statement timeout")
+
+    boot_s = [100.0]
+    a = Roster(hooked, "http://a:1", clock=servers.clock, boot=lambda: boot_s[0])
+    a.join()
+    a.step()
+    hooked.before_read = fail
+    for boot_s[0] in (103, 106, 109):
+        with pytest.raises(StateUnavailableError):
+            a.step()
+        servers.clock.advance(3_000)
+        assert a.renewal is not None
+        assert a.renewal.sent_s == 103, "before the first read that failed"
+    servers.clock.advance(7_000)
+    assert servers.state.get(member_key(a.name)) is None
+    hooked.before_read = lambda: None
+    a.step()
+    assert [member.name for member in a.fleet.members] == [a.name]
+
+
 def test_a_slow_store_ends_no_lease(
     servers: Servers, hooked: Meanwhile, caplog: pytest.LogCaptureFixture
 ) -> None:

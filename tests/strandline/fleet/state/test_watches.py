@@ -35,12 +35,15 @@ class Looks:
             assert self.looked.acquire(timeout=PATIENCE_S)
 
 
-def test_what_changed_while_the_store_was_away_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_that_the_store_is_away_is_told_once_and_then_what_has_changed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     caplog.set_level("INFO")
     looks, watches, told = Looks(), Watches(), Told()
     watches.add("a", told)
     poller = Poller(looks, watches, 0.001, "the test's store")
     looks.is_away = True
+    told.wait()
     looks.wait(3)
     assert told.calls.empty()
     looks.there = {"a": 1}
@@ -67,7 +70,8 @@ def test_a_change_whose_report_was_lost_with_a_poll_is_told(error: Exception) ->
     watches.add("a", told)
     poller = Poller(look, watches, 3600.0, "the test's store")
     poller.hurry()
-    told.wait()
+    for _ in ("the failure", "the change"):
+        told.calls.get(timeout=PATIENCE_S)
     poller.stop()
 
 
