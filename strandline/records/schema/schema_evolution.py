@@ -6,8 +6,9 @@ options:
 
 * neither: all columns of the table must be among the rows'; new and wider ones change the table.
 * ``set_null``: missing columns become nullable and are null in the rows.
-* ``reconcile``: if the table has all columns of the rows, as wide or wider, its schema stays, and
-  missing columns are null; otherwise the rows' schema becomes the table's, if none is missing.
+* ``reconcile``: if the table has all columns of the rows, its schema stays, missing columns are
+  null, and wider types are refused; otherwise the rows' schema becomes the table's, if none is
+  missing.
 * ``validate`` or ``allow_drop``: the rows' schema becomes the table's. ``validate`` checks that
   stored rows can be read by it; ``allow_drop`` alone checks nothing, and drops missing columns.
 
@@ -58,13 +59,14 @@ from timeline.errors import InputError
 RECONCILE: Final = TableSetting(
     "hoodie.datasource.write.reconcile.schema",
     False,
-    "Whether the table keeps its schema where it has all columns of the rows, as wide or wider;"
-    " missing columns are null. Deprecated by Hudi.",
+    "Whether the table keeps its schema where it has all columns of the rows: missing columns are"
+    " null, wider types are refused. Deprecated by Hudi.",
 )
 SET_NULL: Final = TableSetting(
     "hoodie.write.set.null.for.missing.columns",
     False,
-    "Whether columns of the table that the rows lack become nullable and are null in the rows.",
+    "Whether columns of the table that the rows lack become nullable and are null in the rows."
+    " Without effect beside the other options of schemas.",
 )
 VALIDATE: Final = TableSetting(
     "hoodie.avro.schema.validate",
@@ -274,8 +276,9 @@ def _require_readable(reader: RecordType, written: RecordType, *, check_names: b
         )
     for column in reader.columns:
         held = written.column(column.name)
-        if held is None and not column.nullable:
-            raise InputError(f"column {column.name!r} is new and must be nullable")
+        if not column.nullable and (held is None or held.nullable):
+            lacking = "missing from" if held is None else "nullable in"
+            raise InputError(f"column {column.name!r} is required, but {lacking} the rows")
         if held is not None and not reads(column, held, check_names, column.nullable):
             raise _mismatch(column.name, column.type, held.type)
 
