@@ -59,9 +59,10 @@ def archive(
 ) -> None:
     """Show which instants of a table an archival would move, or move them.
 
-    TABLE is the base path, a path or a URL, or a name. Nothing is changed without --apply. Instants
-    stay that a pending instant, a savepoint, a reader's lease, the last clean or a compaction
-    still needs. Other writers of the table need a lock, whose options --option passes.
+    TABLE is a path, a URL, or a name of ~/.config/strandline/tables.toml. Nothing is changed
+    without --apply. Instants stay that a pending instant, a savepoint, a reader's lease, the last
+    clean or a compaction still needs. Other writers of the table need a lock, whose options
+    --option passes.
     """
     own = KEEP_MIN.name, KEEP_MAX.name
     parsed = writer_options(options, apply=apply, own=own, flags="--keep-min and --keep-max")

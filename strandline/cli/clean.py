@@ -119,9 +119,10 @@ def clean(
 ) -> None:
     """Show what a clean of a table would delete, or delete it.
 
-    TABLE is the base path, a path or a URL, or a name. Nothing is changed without --apply. With it,
-    cleans that crashed are finished first, and failed writes are rolled back if that is left to
-    cleans. Other writers of the table need a lock, whose options --option passes.
+    TABLE is a path, a URL, or a name of ~/.config/strandline/tables.toml. Nothing is changed
+    without --apply. With it, cleans that crashed are finished first, and failed writes are rolled
+    back if that is left to cleans. Other writers of the table need a lock, whose options --option
+    passes.
     """
     own = [POLICY.name, *(each.name for each in RETENTION_OF.values())]
     parsed = writer_options(options, apply=apply, own=own, flags="--policy and --retain")

@@ -49,9 +49,10 @@ def compact(
 ) -> None:
     """Show which file groups of a table a compaction would take, or compact them.
 
-    TABLE is the base path, a path or a URL, or a name. Nothing is changed without --apply. With it,
-    planned compactions are executed first, Hudi's, too; those that died are undone and executed
-    again. Other writers of the table need a lock, whose options --option passes.
+    TABLE is a path, a URL, or a name of ~/.config/strandline/tables.toml. Nothing is changed
+    without --apply. With it, planned compactions are executed first, Hudi's, too; those that died
+    are undone and executed again. Other writers of the table need a lock, whose options --option
+    passes.
     """
     parsed = writer_options(options, apply=apply, own=[STRATEGY.name], flags="--strategy")
     refuse_with_apply(columns, limit, apply=apply)

@@ -64,11 +64,11 @@ def doctor(
 ) -> None:
     """Show what is wrong with a table, and what to do about it.
 
-    TABLE is the base path, a path or a URL, or a name. Nothing is changed without --fix --apply,
-    which deletes files of writes that a rollback has undone, extra files of repeated tasks and
-    forgotten markers, heartbeats and temporary files, and writes missing checksums and partition
-    metadata: nothing of a pending instant, and nothing younger than a day. Other writers of the
-    table need a lock, whose options --option passes.
+    TABLE is a path, a URL, or a name of ~/.config/strandline/tables.toml. Nothing is changed
+    without --fix --apply, which deletes files of writes that a rollback has undone, extra files of
+    repeated tasks and forgotten markers, heartbeats and temporary files, and writes missing
+    checksums and partition metadata: nothing of a pending instant, and nothing younger than a day.
+    Other writers of the table need a lock, whose options --option passes.
     """
     if apply and not fix:
         raise ConfigError("--apply is given without --fix; allowed: --fix --apply")

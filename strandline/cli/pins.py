@@ -34,9 +34,9 @@ def pins(
 ) -> None:
     """Show the leases by which readers hold files of a table, or revoke them.
 
-    TABLE is the base path, a path or a URL, or a name. Cleans of this package keep the files that a
-    lease's reader needs until it ends, expires or is revoked; a reader whose lease was revoked may
-    miss files. With --revoke the leases that are left are shown.
+    TABLE is a path, a URL, or a name of ~/.config/strandline/tables.toml. Cleans of this package
+    keep the files that a lease's reader needs until it ends, expires or is revoked; a reader whose
+    lease was revoked may miss files. With --revoke the leases that are left are shown.
     """
     rows_output.checked_columns(
         columns or (), metadata_rows.PINS_SCHEMA.names

@@ -500,8 +500,8 @@ class Table:
 
         Args:
             deep: Whether to open the newest base files: their Parquet footers, numbers of rows and
-                ranges of keys; and to read what archived writes wrote, so that their base files are
-                missed, too. Otherwise only the last bytes of logs are read of data files.
+                ranges of keys; and to read what archived writes wrote, to find the loss of their
+                base files, too. Otherwise only the last bytes of logs are read of data files.
 
         Returns:
             One row a finding, errors first; docs/doctor.md describes each code:

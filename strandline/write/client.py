@@ -92,14 +92,13 @@ class WriteClient:
         spark_or_engine: A ``pyspark.sql.SparkSession``, or an ``EngineContext`` such as
             ``LocalEngine()``.
         base_path: The table's base path, a path or a URL.
-        options: ``hoodie.*`` options; ``strandline.write.options.settings`` lists them.
+        options: ``hoodie.*`` options, which docs/reference.md lists.
         storage: Storage to use instead of the one that ``base_path`` implies; must pickle.
         storage_options: Options of fsspec.
         clock: Source of instants' times.
 
     Raises:
-        ConfigError: An argument or an option's value isn't allowed, or the session is a Spark
-            Connect session.
+        ConfigError: An argument or option isn't allowed, or the session is one of Spark Connect.
     """
 
     def __init__(
@@ -187,9 +186,11 @@ class WriteClient:
         Raises:
             RuntimeError: The client is closed.
             InputError: Rows or columns can't be written; nothing was written.
-            ConfigError: ``extra_metadata`` has the key ``schema``, which is reserved.
+            ConfigError: Options contradict table or call; or ``extra_metadata`` has a ``schema``.
             TableError: The table can't be written, or a file of it can't be read.
             StorageError: The storage failed; the next write rolls this one back.
+            RowsChangedError: Spark computed the rows twice with different results.
+            TaskFailedError: Spark gave up a task whose worker or executor ended repeatedly.
             ConcurrentWriteError: Another writer changed the same file groups, or considered this
                 one dead; nothing was committed, and the write can be repeated.
             LockError: The table's lock wasn't acquired, or was lost; nothing was committed.
@@ -486,8 +487,8 @@ class WriteClient:
         Raises:
             RuntimeError: The client is closed.
             InstantNotFoundError: There is no such instant.
-            IllegalTransitionError: The instant isn't a commit, isn't the newest write, or is
-                protected by a savepoint.
+            IllegalTransitionError: The instant isn't a commit or the newest write, has a savepoint,
+                or needs files that a clean has deleted.
         """
         context = self._open_context()
         if not isinstance(instant, str):
@@ -519,7 +520,6 @@ class WriteClient:
         """Release the lock and the service, which stops when its last client releases it.
 
         A closed client can't be used again. If closing failed, closing again releases the rest.
-
         An asynchronous clean is waited for, 5 minutes at most. Then it is stopped, and the next
         clean, of any writer, finishes it. If it fails, that is logged.
         """

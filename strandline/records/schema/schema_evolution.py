@@ -6,8 +6,9 @@ options:
 
 * neither: all columns of the table must be among the rows'; new and wider ones change the table.
 * ``set_null``: missing columns become nullable and are null in the rows.
-* ``reconcile``: if the table has all columns of the rows, as wide or wider, its schema stays, and
-  missing columns are null; otherwise the rows' schema becomes the table's, if none is missing.
+* ``reconcile``: if the table has all columns of the rows, its schema stays, missing columns are
+  null, and wider types are refused; otherwise the rows' schema becomes the table's, if none is
+  missing.
 * ``validate`` or ``allow_drop``: the rows' schema becomes the table's. ``validate`` checks that
   stored rows can be read by it; ``allow_drop`` alone checks nothing, and drops missing columns.
 
@@ -58,13 +59,14 @@ from timeline.errors import InputError
 RECONCILE: Final = TableSetting(
     "hoodie.datasource.write.reconcile.schema",
     False,
-    "Whether the table keeps its schema where it has all columns of the rows, as wide or wider;"
-    " missing columns are null. Deprecated by Hudi.",
+    "Whether the table keeps its schema where it has all columns of the rows: missing columns are"
+    " null, wider types are refused. Deprecated by Hudi.",
 )
 SET_NULL: Final = TableSetting(
     "hoodie.write.set.null.for.missing.columns",
     False,
-    "Whether columns of the table that the rows lack become nullable and are null in the rows.",
+    "Whether columns of the table that the rows lack become nullable and are null in the rows."
+    " Without effect beside the other options of schemas.",
 )
 VALIDATE: Final = TableSetting(
     "hoodie.avro.schema.validate",
@@ -231,10 +233,13 @@ def _check_table(result: RecordType, table: RecordType, rules: EvolutionRules) -
 
 def _reconciled(rows: RecordType, table: RecordType, *, validate: bool) -> RecordType:
     """Return the table's record if the rows' is a projection of it, else the rows'."""
-    reader, written = (table, rows) if _has_all(table, rows) else (rows, table)
+    if not _has_all(table, rows):
+        if validate:
+            _require_readable(rows, table, check_names=True)
+        return rows
     if validate:
-        _require_readable(reader, written, check_names=True)
-    return reader
+        _require_readable(table, rows, check_names=True, by_table=True)
+    return table
 
 
 def _has_all(table: RecordType, rows: RecordType) -> bool:
@@ -260,24 +265,28 @@ def _projects(held: Column, given: Column) -> bool:
     return is_one_kind(held.type, given.type) or reads_primitive(given.type, held.type)
 
 
-def _require_readable(reader: RecordType, written: RecordType, *, check_names: bool) -> None:
-    """Refuse a record by which the rows of another can't be read.
+def _require_readable(
+    reader: RecordType, written: RecordType, *, check_names: bool, by_table: bool = False
+) -> None:
+    """Refuse a record by which what another one has written can't be read.
 
     Args:
         reader: The record to read by.
-        written: The record of the rows.
+        written: The other one.
         check_names: Whether records must have one name, at the top and in nullable columns.
+        by_table: Whether the table's record reads the write's rows; otherwise the other way round.
     """
     if check_names and reader.name != written.name:
-        raise InputError(
-            f"the record of the rows is {reader.name}; in the table it is {written.name}"
-        )
+        rows, table = (written, reader) if by_table else (reader, written)
+        raise InputError(f"the record of the rows is {rows.name}; in the table it is {table.name}")
     for column in reader.columns:
         held = written.column(column.name)
-        if held is None and not column.nullable:
-            raise InputError(f"column {column.name!r} is new and must be nullable")
+        if not column.nullable and (held is None or held.nullable):
+            lacking = "missing from" if held is None else "nullable in"
+            raise InputError(f"column {column.name!r} is required, but {lacking} the rows")
         if held is not None and not reads(column, held, check_names, column.nullable):
-            raise _mismatch(column.name, column.type, held.type)
+            given, kept = (held, column) if by_table else (column, held)
+            raise _mismatch(column.name, given.type, kept.type)
 
 
 def _require_castable(rows: RecordType, result: RecordType) -> None:

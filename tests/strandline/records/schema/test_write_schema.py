@@ -111,6 +111,25 @@ def test_hudi_refuses_a_required_column_that_becomes_nullable_only_where_values_
     assert after(nullable) == nullable
 
 
+def test_rows_without_a_required_column_or_with_nulls_in_it_are_refused_by_name(subtests):
+    rules = EvolutionRules(reconcile=True, validate=True)
+    nullable = pa.schema([(field.name, field.type) for field in TABLE])
+    for incoming, message in [
+        (pa.schema([*TABLE][1:]), "column 'id' is required, but missing from the rows"),
+        (nullable, "column 'id' is required, but nullable in the rows"),
+    ]:
+        with subtests.test(message), pytest.raises(InputError, match=re.escape(message)):
+            after(incoming, rules)
+
+
+def test_a_wider_type_of_the_rows_is_named_as_theirs_if_the_table_keeps_its_schema():
+    narrow = arrow_to_avro(pa.schema([("id", pa.string()), ("n", pa.int32())]), "t")
+    wide = pa.schema([("id", pa.string()), ("n", pa.int64())])
+    rules = EvolutionRules(reconcile=True, validate=True)
+    with pytest.raises(InputError, match="'n' is long; in the table it is int"):
+        columns_after(wide, narrow, "t", rules)
+
+
 def test_a_new_table_has_no_columns_that_differ_in_case_only():
     twins = pa.schema([*TABLE, ("N", pa.int64())])
     with pytest.raises(InputError, match="column 'n' differs from 'N' in case only"):
