@@ -167,6 +167,10 @@ def test_a_start_that_fails_is_logged_when_the_client_closes(
         client(tmp_path, **ON, embed__timeline__server__port=port) as c,
     ):
         c._context.embedded.begin_start()
+        # A start that has not begun would only be dropped.
+        with pytest.raises(ConfigError):
+            c._context.embedded._start.result()
+        assert caplog.records == []
     (record,) = caplog.records
     assert "can't be started" in record.getMessage()
 
