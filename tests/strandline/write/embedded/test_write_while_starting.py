@@ -24,6 +24,7 @@ from strandline.write.index.colocated import FindTask
 from strandline.write.result import WriteResult
 from strandline.write.tasks.write_task import WriteTask
 from tests.kit.concurrency.patience import PATIENCE_S
+from tests.kit.servers.free_port import free_port
 from tests.kit.tables import reader
 from tests.strandline.write.engine.test_fetched_rows import FetchingEngine
 from tests.strandline.write.tables import client, row, table
@@ -46,7 +47,7 @@ def holding() -> Iterator[ExitStack]:
 
 @pytest.fixture
 def taken_port() -> Iterator[socket.socket]:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
+    with socket.create_server(("127.0.0.1", free_port())) as taken:
         yield taken
 
 
