@@ -6,28 +6,16 @@ import select
 
 import pytest
 
-from strandline.server.http.server import ServiceServer
 from tests.kit.servers.live_service import TOKEN
-from tests.kit.servers.raw_http import Answer, RawConnection, request
+from tests.kit.servers.raw_http import RawConnection, request
 from tests.strandline.server.http.limited_server import (
     GREETING,
     LOOK_UP,
     SHORT_S,
+    answers,
     connections,
     limited,
 )
-
-
-def answers(server: ServiceServer, data: bytes) -> list[Answer]:
-    """Send bytes on a connection of their own; return the answers until the server ends it.
-
-    On a busy machine it may end as a silent one before the bytes come: then again.
-    """
-    while True:
-        with RawConnection(server.port) as raw:
-            raw.send_what_is_taken(data)
-            if found := raw.answers():
-                return found
 
 
 def test_a_silent_connection_is_closed() -> None:
