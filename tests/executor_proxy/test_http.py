@@ -8,7 +8,6 @@ from __future__ import annotations
 import gzip
 import multiprocessing
 import pickle
-import socket
 import threading
 from functools import partial
 
@@ -18,6 +17,7 @@ from executor_proxy.exchange import Outgoing, Timeouts
 from executor_proxy.http import HttpSession
 from tests.executor_proxy.scripted_server import Hang, Raw, Reply, Request, ScriptedServer
 from tests.kit.concurrency.patience import PATIENCE_S
+from tests.kit.servers.free_port import free_port
 from tests.kit.spans import recording
 from timeline import tracing
 from timeline.errors import (
@@ -163,8 +163,7 @@ def test_the_session_works_after_every_failure(open_session):
 
 
 def test_a_closed_port_is_unreachable(open_session):
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+    url = f"http://127.0.0.1:{free_port()}"
     with pytest.raises(ServiceUnreachableError, match=url):
         open_session(url).get(PATH, {})
 

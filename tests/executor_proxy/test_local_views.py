@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import socket
 import threading
 from collections import Counter
 
@@ -15,6 +14,7 @@ from executor_proxy.worker_state import LocalViews, start_anew, this_worker
 from fsview.local_view import LocalView
 from fsview.table_view import TableView
 from tests.executor_proxy.serving import IN_A_HURRY, server_of
+from tests.kit.servers.free_port import free_port
 from tests.kit.tables.small_table import SmallTable
 from timeline.errors import StorageUnavailableError, ViewBehindError
 from timeline.storage.local import LocalStorage
@@ -33,8 +33,7 @@ def wide(tmp_path) -> SmallTable:
 @pytest.fixture
 def nowhere() -> str:
     """An address where nothing listens."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return f"http://127.0.0.1:{taken.getsockname()[1]}"
+    return f"http://127.0.0.1:{free_port()}"
 
 
 def location(table: SmallTable, *urls: str) -> ViewLocation:

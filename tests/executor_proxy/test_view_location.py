@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
-import socket
 
 import pytest
 
@@ -16,6 +15,7 @@ from fsview.local_view import LocalView
 from fsview.model.file_system_view import LookupQuery
 from fsview.table_view import TableView
 from tests.executor_proxy.serving import IN_A_HURRY, server_of
+from tests.kit.servers.free_port import free_port
 from tests.kit.tables.small_table import SmallTable
 from timeline.errors import ConfigError, ServiceUnreachableError, ViewBehindError
 from timeline.storage.local import LocalStorage
@@ -26,8 +26,7 @@ A, B = ("p=1", "a-0"), ("p=2", "b-0")
 @pytest.fixture
 def nowhere() -> str:
     """A port of this machine on which nothing listens."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return f"http://127.0.0.1:{taken.getsockname()[1]}"
+    return f"http://127.0.0.1:{free_port()}"
 
 
 def location(table: SmallTable, url: str | None = None, **more) -> ViewLocation:

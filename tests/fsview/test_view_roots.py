@@ -244,15 +244,18 @@ def test_tables_that_come_and_go_leave_neither_memory_nor_descriptors(
     views = ViewManager([f"{tmp_path}/kept"], stores=stores, metrics=Metrics())
     small(tmp_path / "kept", "a-0")
     groups(views, tmp_path / "kept")
-    held = []
+    held, descriptors = [], []
     for turn in range(8):
         base = tmp_path / f"t{turn}"
         small(base, "a-0")
         views.add_root(str(base))
         groups(views, base)
         views.remove_root(str(base))
-        held.append((stores.budget.used, len(os.listdir("/proc/self/fd"))))
+        held.append(stores.budget.used)
+        descriptors.append(len(os.listdir("/proc/self/fd")))
     assert held[-1] == held[1], held
+    # Other threads may have some open for a moment, or close some.
+    assert min(descriptors[4:]) <= descriptors[1], descriptors
     assert views.roots() == (f"{tmp_path}/kept",)
     assert len(views.open_tables()) == 1
     views.close()

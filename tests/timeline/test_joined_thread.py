@@ -32,10 +32,10 @@ def test_a_second_join_waits_after_an_interrupt_of_the_first():
     again, ended = threading.Event(), []
 
     def call():
-        wait_until_in("join")
+        join = wait_until_in("join")
         interrupt()
         assert again.wait(PATIENCE_S)
-        wait_until_in("join")
+        wait_until_in("join", after=join)
         ended.append(True)
 
     thread = JoinedThread(call, "call-1")

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 from tests.kit.concurrency.patience import PATIENCE_S
 
@@ -41,14 +42,19 @@ def interrupt() -> None:
     os.kill(os.getpid(), signal.SIGUSR1)
 
 
-def wait_until_in(name: str) -> None:
-    """Wait until the main thread runs a function, itself or by a call."""
+def wait_until_in(name: str, after: FrameType | None = None) -> FrameType:
+    """Wait until the main thread runs a function, itself or by a call; return the function's frame.
+
+    Args:
+        name: The function's name.
+        after: The frame of an earlier call that isn't meant: an interrupt may not have left it yet.
+    """
     pause = threading.Event()
     for _ in range(int(PATIENCE_S / 0.01)):
         frame = sys._current_frames().get(threading.main_thread().ident or 0)
         while frame is not None:
-            if frame.f_code.co_name == name:
-                return
+            if frame.f_code.co_name == name and frame is not after:
+                return frame
             frame = frame.f_back
         pause.wait(0.01)
     raise AssertionError(f"the main thread isn't in {name}")

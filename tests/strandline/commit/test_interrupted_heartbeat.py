@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import threading
 
 import pytest
 
@@ -16,6 +15,7 @@ from strandline.commit.others_heartbeats import (
 )
 from strandline.commit.own_heartbeat import Heartbeat
 from tests.kit.concurrency.interrupts import interrupted
+from tests.kit.concurrency.running_calls import running_calls
 from timeline.clock import SystemClock
 from timeline.storage.local import LocalStorage
 
@@ -40,8 +40,8 @@ def test_a_start_that_is_interrupted_at_any_step_leaves_no_beat_behind(storage):
         if not was_interrupted:
             break
         heartbeat.give_up()
-        names = [thread.name for thread in threading.enumerate()]
-        assert f"heartbeat-{instant}" not in names, f"beats after an interrupt at opcode {at}"
+        beats = running_calls(f"heartbeat-{instant}")
+        assert beats == set(), f"beats after an interrupt at opcode {at}"
         if heartbeat.is_started:
             assert read_beat(storage, instant).ended
     assert at > 20

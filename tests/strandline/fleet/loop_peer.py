@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from typing import Final, TypeVar
 
@@ -17,6 +17,24 @@ ANSWER: Final = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n"
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 """Serves one connection."""
+
+
+class LoopAhead(asyncio.SelectorEventLoop):
+    """A loop whose clock can be set forward."""
+
+    ahead_s = 0.0
+
+    def time(self) -> float:
+        return super().time() + self.ahead_s
+
+
+def run_ahead(play: Callable[[LoopAhead], Coroutine[object, object, None]]) -> None:
+    """Run what sets the clock of its loop forward."""
+    loop = LoopAhead()
+    try:
+        loop.run_until_complete(play(loop))
+    finally:
+        loop.close()
 
 
 @asynccontextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 from http import HTTPStatus
 
@@ -14,6 +13,7 @@ from fsview.wire.routes import BY_NAME
 from strandline.fleet.copies import AT_ONCE, TOLD
 from strandline.fleet.forward import FORWARDED
 from tests.executor_proxy.scripted_server import Hang, Raw, Reply, ScriptedServer
+from tests.kit.servers.free_port import free_port
 from tests.kit.servers.live_service import Answered, known
 from tests.kit.tables.small_table import SmallTable
 from tests.strandline.fleet.fixed_fleet import A, FixedFleet, fixed_fleet
@@ -188,8 +188,6 @@ def test_only_another_server_says_that_copies_are_told_already(fleet, table):
 
 
 def test_a_member_that_is_no_address_is_away(fleet, table):
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        nobody = f"http://127.0.0.1:{closed.getsockname()[1]}"
-    fleet.order[1:] = ["ftp://a", nobody]
+    fleet.order[1:] = ["ftp://a", f"http://127.0.0.1:{free_port()}"]
     refresh(fleet, table)
     assert fleet.copies(0) == {"away": 2, "told": 2}

@@ -16,10 +16,12 @@ from tests.kit.concurrency.patience import PATIENCE_S
 from tests.strandline.fleet.loop_peer import (
     ANSWER,
     REQUEST,
+    LoopAhead,
     asking,
     end_of,
     listening,
     request_from,
+    run_ahead,
     soon,
     until,
 )
@@ -232,35 +234,26 @@ def test_a_table_that_hangs_leaves_half_of_the_connections_to_others() -> None:
 
 @pytest.mark.property
 def test_a_peer_is_not_taken_for_dead_if_its_answer_may_be_late() -> None:
-    async def play() -> None:
-        async with listening(hang) as url:
+    async def play(loop: LoopAhead) -> None:
+        held = Held()
+        async with listening(held) as url:
             peer = Peer(url, PeerLimits(), Received())
-            for may_be_late in (True, False):
+            for requests, may_be_late in enumerate((True, False), 1):
+                asked = loop.create_task(
+                    peer.ask(REQUEST, is_safe=True, within_s=PATIENCE_S, may_be_late=may_be_late)
+                )
+                await until(lambda requests=requests: held.requests == requests)
+                loop.ahead_s += PATIENCE_S
                 with pytest.raises(ServiceTimeoutError):
-                    await peer.ask(REQUEST, is_safe=True, within_s=0.1, may_be_late=may_be_late)
+                    await asked
                 assert peer.may_be_asked() is may_be_late
             peer.close()
 
-    async def hang(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
-        await request_from(reader)
-        await end_of(reader)
-
-    asyncio.run(play())
-
-
-class LoopAhead(asyncio.SelectorEventLoop):
-    """A loop whose clock can be set forward."""
-
-    ahead_s = 0.0
-
-    def time(self) -> float:
-        return super().time() + self.ahead_s
+    run_ahead(play)
 
 
 def test_requests_that_fail_together_shut_a_peer_once_and_one_trial_is_under_way() -> None:
-    loop = LoopAhead()
-
-    async def play() -> None:
+    async def play(loop: LoopAhead) -> None:
         requests = 0
 
         async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -289,10 +282,7 @@ def test_requests_that_fail_together_shut_a_peer_once_and_one_trial_is_under_way
             assert peer.may_be_asked(), "nobody tries any more"
             peer.close()
 
-    try:
-        loop.run_until_complete(play())
-    finally:
-        loop.close()
+    run_ahead(play)
 
 
 def test_a_request_without_a_connection_in_time_has_not_been_sent() -> None:

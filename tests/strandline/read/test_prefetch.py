@@ -26,7 +26,7 @@ def running():
     """Return the threads that haven't ended, nor are about to."""
     threads = [t for t in threading.enumerate() if t.name.startswith("strandline-read-")]
     for thread in threads:
-        thread.join(1 if thread.is_alive() else 0)
+        thread.join(PATIENCE_S)
     return [thread.name for thread in threads if thread.is_alive()]
 
 

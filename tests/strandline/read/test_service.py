@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from typing import Any
 
 import pyarrow.compute as pc
@@ -12,6 +11,7 @@ from fsview.local_view import open_view
 from fsview.model.file_system_view import FileSystemView
 from strandline import Table
 from strandline.read.state.slice_source import ServedSlices, with_pending
+from tests.kit.servers.free_port import free_port
 from tests.kit.servers.live_service import TOKEN, serving
 from tests.kit.tables import golden
 from tests.strandline.read.logs.log_table import LogTable, row
@@ -88,9 +88,7 @@ def test_later_scans_see_later_commits(served):
 
 def test_a_service_that_fails_is_replaced_by_listing(tmp_path):
     base = golden.build_final("mor_basic_v9", tmp_path)
-    with socket.create_server(("127.0.0.1", 0)) as unused:
-        url = f"http://127.0.0.1:{unused.getsockname()[1]}"
-    asking = Table(base, service=url)
+    asking = Table(base, service=f"http://127.0.0.1:{free_port()}")
     assert asking.to_arrow().equals(Table(base).to_arrow())
     assert asking.files().equals(Table(base).files())
 

@@ -22,6 +22,7 @@ from strandline.write.client import WriteClient
 from tests.kit.concurrency.interleaving import Interleaving, TurnLock
 from tests.kit.concurrency.manual_clock import LaterClock
 from tests.kit.concurrency.patience import PATIENCE_S
+from tests.kit.concurrency.running_calls import running_calls
 from tests.kit.storage.faulty_storage import Crash, Effect, Fault, FaultyStorage, distinct_calls
 from tests.kit.storage.hooked_storage import HookedStorage, failing
 from tests.kit.storage.memory_storage import MemoryStorage
@@ -167,7 +168,7 @@ def test_writes_that_are_faster_than_a_clean_wait_for_one_after_the_other(base: 
 
     def before(kind: str, path: str) -> None:
         if kind == "list":
-            running.append(sum(t.name == THREAD for t in threading.enumerate()))
+            running.append(len(running_calls(THREAD)))
 
     with client(base, HookedStorage(base, before), **OPTIONS) as c:
         results = [upsert(c, n) for n in range(2, 9)]

@@ -125,10 +125,10 @@ def test_calls_have_ended_after_an_interrupt_of_the_wait_for_them(remote):
     ended = []
 
     def outlasts():
-        wait_until_in("join")
+        join = wait_until_in("join")
         interrupt()
         assert raised.wait(LONG_S)
-        wait_until_in("join")
+        wait_until_in("join", after=join)
         ended.append("slow")
 
     with interrupts() as raised, pytest.raises(Interrupted), meanwhile(remote, outlasts):

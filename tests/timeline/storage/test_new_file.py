@@ -183,10 +183,10 @@ class TestUploads(NewFileSuite):
         """Else the next write's rollback could come before the file. (#16)"""
 
         def hold() -> None:
-            wait_until_in("join")
+            join = wait_until_in("join")
             interrupt()
             assert raised.wait(PATIENCE_S)
-            wait_until_in("join")
+            wait_until_in("join", after=join)
 
         Uploads.before_completion.append(hold)
         with (
@@ -204,8 +204,9 @@ class TestUploads(NewFileSuite):
         has_left = threading.Event()
 
         def hold() -> None:
+            join = None
             for _ in range(2):
-                wait_until_in("join")
+                join = wait_until_in("join", after=join)
                 raised.clear()
                 interrupt()
                 assert raised.wait(PATIENCE_S)

@@ -18,6 +18,7 @@ from strandline.write.options.client_options import parse_options
 from tests.conformance.lock_suite import ExpiringLockSuite
 from tests.kit.concurrency.manual_clock import ManualClock
 from tests.kit.concurrency.patience import PATIENCE_S
+from tests.kit.concurrency.running_calls import running_calls
 from tests.kit.servers.s3_server import S3Endpoint
 from timeline.clock import Clock, SystemClock
 from timeline.errors import AlreadyExistsError, ConfigError, LockError, StorageUnavailableError
@@ -208,7 +209,7 @@ def test_thread_renews_until_the_release(subject: Subject, troubles: tuple[str, 
 
 
 def renewing() -> set[threading.Thread]:
-    return {thread for thread in threading.enumerate() if thread.name == "table-lock-renewal"}
+    return running_calls("table-lock-renewal")
 
 
 @pytest.mark.parametrize("trouble", ["not sent", "no answer", "repeated"])

@@ -189,7 +189,7 @@ def test_who_gets_no_turn_to_receive_a_record_loads_the_table(table):
     neighbours = Listing(f"file://{table.storage.base_path}")
     current, is_ready = CurrentFleet(ME), threading.Event()
     current.tell(joining("http://a:1"), 1)
-    warming = Warming(current, ME, neighbours, is_ready.set, bound_s=0.02)
+    warming = Warming(current, ME, neighbours, is_ready.set, bound_s=0.02, clock=ManualClock(0))
     for _ in range(AT_ONCE):
         assert warming._receiving.acquire(blocking=False)
     with closing(ViewManager([table.storage.base_path])) as views:

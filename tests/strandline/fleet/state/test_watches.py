@@ -10,6 +10,7 @@ import pytest
 from strandline.fleet.state.watches import Poller, Watches
 from tests.conformance.state_watch_suite import Told
 from tests.kit.concurrency.patience import PATIENCE_S
+from tests.kit.concurrency.running_calls import running_calls
 from timeline.errors import StateUnavailableError
 
 
@@ -78,10 +79,9 @@ def test_a_change_whose_report_was_lost_with_a_poll_is_told(error: Exception) ->
 def test_a_store_that_is_away_at_first_leaves_no_thread() -> None:
     looks = Looks()
     looks.is_away = True
-    before = threading.active_count()
     with pytest.raises(StateUnavailableError):
         Poller(looks, Watches(), 0.001, "the test's store")
-    assert threading.active_count() == before
+    assert running_calls("strandline-state-watch") == set()
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,18 @@ def refused(server: ServiceServer, data: bytes) -> Answer:
     return answer
 
 
+def answers(server: ServiceServer, data: bytes) -> list[Answer]:
+    """Send bytes on a connection of their own; return the answers until the server ends it.
+
+    On a busy machine it may end as a silent one before the bytes come: then again.
+    """
+    while True:
+        with RawConnection(server.port) as raw:
+            raw.send_what_is_taken(data)
+            if found := raw.answers():
+                return found
+
+
 class Endless:
     """An application whose answers have no end; counts their parts of 64 KiB."""
 

@@ -12,36 +12,36 @@ from tests.strandline.server.http.limited_server import (
     GREETING,
     LOOK_UP,
     SHORT_S,
+    answers,
     connections,
     limited,
-    refused,
 )
 
 
 def test_a_silent_connection_is_closed() -> None:
     with limited(request_s=SHORT_S) as server, RawConnection(server.port) as raw:
         assert raw.rest() == b""
-        assert connections(server)["silent"] == 1
+        assert server.parts.connections()["silent"] == 1
 
 
 @pytest.mark.parametrize("half", [b"G", b"GET / HTTP/1.1\r\nHost:", GREETING[:-2]])
 def test_half_a_request_times_out_with_408(half: bytes) -> None:
     with limited(request_s=SHORT_S) as server:
-        answer = refused(server, half)
+        (answer,) = answers(server, half)
         assert (answer.status, answer.body) == (408, b"no whole request in 0.05 seconds")
+        assert answer.headers["connection"] == "close"
 
 
 def test_half_a_request_behind_a_whole_one_times_out_too() -> None:
-    with limited(request_s=SHORT_S) as server, RawConnection(server.port) as raw:
-        raw.socket.sendall(GREETING + GREETING[:-1])
-        assert [answer.status for answer in raw.answers()] == [200, 408]
+    with limited(request_s=SHORT_S) as server:
+        found = answers(server, GREETING + GREETING[:-1])
+        assert [answer.status for answer in found] == [200, 408]
 
 
 def test_half_a_body_ends_the_connection_after_the_answer() -> None:
-    with limited(request_s=SHORT_S) as server, RawConnection(server.port) as raw:
+    with limited(request_s=SHORT_S) as server:
         sent = request("/nowhere", method="POST", token=TOKEN, body=b"x" * 100)
-        raw.socket.sendall(sent[:-1])
-        assert [answer.status for answer in raw.answers()] == [404]
+        assert [answer.status for answer in answers(server, sent[:-1])] == [404]
 
 
 def test_blank_lines_are_no_sign_of_life() -> None:

@@ -21,6 +21,7 @@ from tests.kit.concurrency.patience import PATIENCE_S
 from tests.kit.servers.live_service import TOKEN, known, serving
 from tests.kit.servers.raw_http import Answer, RawConnection, request
 from tests.kit.tables.small_table import SmallTable
+from tests.strandline.server.http.limited_server import SHORT_S, answers
 from timeline.errors import InputError
 from timeline.storage.local import LocalStorage
 
@@ -227,11 +228,8 @@ def test_a_body_beyond_the_bound_is_refused(tmp_path: Path, table: SmallTable) -
 
 
 def test_a_body_that_does_not_end_in_time_is_refused(tmp_path: Path, table: SmallTable) -> None:
-    with (
-        serving(str(tmp_path), limits=Limits(request_s=0.05)) as server,
-        RawConnection(server.port) as raw,
-    ):
-        assert raw.ask(asked(table)[:-1]).status == 408
+    with serving(str(tmp_path), limits=Limits(request_s=SHORT_S)) as server:
+        assert [answer.status for answer in answers(server, asked(table)[:-1])] == [408]
 
 
 @pytest.mark.property

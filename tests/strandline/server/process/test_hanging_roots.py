@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +17,7 @@ from strandline.settings.service import EMBED_PING_TIMEOUT, EMBED_PORT, SERVICE_
 from strandline.settings.setting import Settings
 from tests.kit.concurrency.interruptible import interruptible
 from tests.kit.concurrency.patience import PATIENCE_S
+from tests.kit.servers.free_port import free_port
 from tests.kit.servers.processes import is_alive, wait_for_end
 from tests.strandline.server.process.services import (
     LATEST,
@@ -143,9 +143,7 @@ def test_the_last_close_does_not_wait_for_a_removal_that_hangs(
 
 
 def test_a_client_that_comes_after_a_stop_began_has_the_service_started_again(lake: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        options = {EMBED_PORT.name: str(free.getsockname()[1])}
-    settings = Settings.parse(options, SERVICE_SETTINGS)
+    settings = Settings.parse({EMBED_PORT.name: str(free_port())}, SERVICE_SETTINGS)
     service = SharedService.acquire(str(lake / "one"), settings)
     pid = status_of(service)["pid"]
     with ThreadPoolExecutor(2) as pool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from strandline.settings.service import (
 )
 from strandline.settings.setting import Settings
 from tests.kit.concurrency.patience import PATIENCE_S
+from tests.kit.servers.free_port import free_port
 from tests.kit.servers.processes import wait_for_end
 from tests.strandline.server.process.services import (
     LATEST,
@@ -93,9 +93,7 @@ def test_a_killed_service_that_lingers_is_replaced_for_the_next_user(lake: Path)
 
 def test_users_that_come_while_it_stops_get_a_service_on_the_same_port(lake: Path) -> None:
     """A fixed port is free only when the last service has closed it."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    settings = Settings.parse({EMBED_PORT.name: str(port)}, SERVICE_SETTINGS)
+    settings = Settings.parse({EMBED_PORT.name: str(free_port())}, SERVICE_SETTINGS)
 
     def use(_: int) -> int:
         service = SharedService.acquire(str(lake / "one"), settings)
@@ -111,8 +109,7 @@ def test_users_that_come_while_it_stops_get_a_service_on_the_same_port(lake: Pat
 @pytest.mark.parametrize("reuse", ["true", "false"])
 def test_a_service_that_lingers_gives_up_its_fixed_port(lake: Path, reuse: str) -> None:
     """A renewed credential makes another key, of which no service lingers."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        options = {EMBED_PORT.name: str(free.getsockname()[1]), EMBED_LINGER.name: "3600"}
+    options = {EMBED_PORT.name: str(free_port()), EMBED_LINGER.name: "3600"}
     old = SharedService.acquire(str(lake / "one"), Settings.parse(options, SERVICE_SETTINGS))
     old.release(str(lake / "one"))
     settings = Settings.parse({**options, EMBED_REUSE.name: reuse}, SERVICE_SETTINGS)

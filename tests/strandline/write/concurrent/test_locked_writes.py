@@ -22,6 +22,7 @@ from strandline.write.client import WriteClient
 from strandline.write.engine.local import LocalEngine
 from strandline.write.options.client_options import parse_options
 from strandline.write.target import open_target
+from tests.kit.concurrency.running_calls import running_calls
 from tests.kit.storage.hooked_storage import Hook, HookedStorage, failing
 from tests.kit.tables import reader
 from tests.strandline.write.tables import SCHEMA, client, row, stored, table
@@ -111,9 +112,8 @@ def test_lock_that_is_never_released_does_not_make_a_committed_write_fail(
     assert (base / ".hoodie/lock").exists()
 
 
-def heartbeats() -> list[str]:
-    """Return the names of the running heartbeats' threads."""
-    return [each.name for each in threading.enumerate() if each.name.startswith("heartbeat-")]
+def heartbeats() -> set[threading.Thread]:
+    return running_calls("heartbeat-")
 
 
 class InterruptedRelease(InProcessLock):
@@ -134,7 +134,7 @@ def test_heartbeat_ends_if_the_release_after_the_request_is_interrupted(base: Pa
         c._context = replace(c._context, lock=lock)
         with pytest.raises(KeyboardInterrupt):
             c.upsert(table(row("b")))
-        assert heartbeats() == []
+        assert heartbeats() == set()
         assert len(c.upsert(table(row("c"))).rolled_back) == 1
     assert [each["id"] for each in reader.rows(base)] == ["a", "c"]
 
@@ -152,7 +152,7 @@ def test_heartbeat_ends_if_the_rollback_of_a_conflict_is_interrupted(base: Path)
     with other, locked(base, "FileSystemBasedLockProvider", conflict_then_interrupt) as c:
         with pytest.raises(KeyboardInterrupt):
             c.upsert(table(row("a", ts=3)))
-        assert heartbeats() == []
+        assert heartbeats() == set()
         assert len(other.upsert(table(row("b"))).rolled_back) == 1
     assert [(each["id"], each["ts"]) for each in reader.rows(base)] == [("a", 2), ("b", 1)]
 
@@ -248,7 +248,7 @@ def test_a_conflict_is_told_although_the_heartbeat_stays(
         with pytest.raises(WriteConflictError, match="another write changed the file"):
             c.upsert(table(row("a", ts=2)))
         monkeypatch.undo()
-        assert heartbeats() == []
+        assert heartbeats() == set()
         assert c.upsert(table(row("a", ts=3))).rolled_back == ()
     assert len(undone) == 1
     assert "commit__INFLIGHT] stays: no connection" in caplog.text

@@ -24,6 +24,7 @@ from strandline.write.index.colocated import FindTask
 from strandline.write.result import WriteResult
 from strandline.write.tasks.write_task import WriteTask
 from tests.kit.concurrency.patience import PATIENCE_S
+from tests.kit.servers.free_port import free_port
 from tests.kit.tables import reader
 from tests.strandline.write.engine.test_fetched_rows import FetchingEngine
 from tests.strandline.write.tables import client, row, table
@@ -46,7 +47,7 @@ def holding() -> Iterator[ExitStack]:
 
 @pytest.fixture
 def taken_port() -> Iterator[socket.socket]:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
+    with socket.create_server(("127.0.0.1", free_port())) as taken:
         yield taken
 
 
@@ -167,6 +168,10 @@ def test_a_start_that_fails_is_logged_when_the_client_closes(
         client(tmp_path, **ON, embed__timeline__server__port=port) as c,
     ):
         c._context.embedded.begin_start()
+        # A start that has not begun would only be dropped.
+        with pytest.raises(ConfigError):
+            c._context.embedded._start.result()
+        assert caplog.records == []
     (record,) = caplog.records
     assert "can't be started" in record.getMessage()
 

@@ -14,6 +14,7 @@ from strandline.write.engine.local import LocalEngine
 from strandline.write.engine.task_threads import run_in_threads
 from tests.kit.concurrency.interrupts import interrupted
 from tests.kit.concurrency.patience import PATIENCE_S
+from tests.kit.concurrency.running_calls import running_calls
 from tests.kit.concurrency.signals import Interrupted, interrupt, interrupts, wait_until_in
 from tests.kit.tables import reader
 from tests.strandline.write.tables import client, row, table
@@ -25,8 +26,8 @@ from timeline.threads import usable_cores
 ROWS = pa.table({"n": range(4)})
 
 
-def running() -> list[str]:
-    return [t.name for t in threading.enumerate() if t.name.startswith("strandline-task-")]
+def running() -> set[threading.Thread]:
+    return running_calls("strandline-task-")
 
 
 def run(engine: LocalEngine, task) -> None:
@@ -45,7 +46,7 @@ def test_tasks_run_at_the_same_time_on_the_caller_and_on_other_threads() -> None
     names = {name for _, name in found}
     assert len(names) == 3
     assert threading.current_thread().name in names
-    assert running() == []
+    assert running() == set()
 
 
 def test_one_task_and_one_core_need_no_thread() -> None:
@@ -68,7 +69,7 @@ def test_a_failure_stops_the_other_tasks_before_their_next_file() -> None:
 
     with pytest.raises(InputError, match="no"):
         run(LocalEngine(2, cores=2), task)
-    assert running() == []
+    assert running() == set()
 
 
 def test_after_a_failure_no_waiting_task_begins_and_none_is_repeated() -> None:
@@ -89,7 +90,7 @@ def test_a_stage_interrupted_at_any_step_leaves_no_thread_behind() -> None:
         done: list[int] = []
         stage = lambda done=done: run_in_threads(lambda n, _: done.append(n), 3, 2)  # noqa: E731
         was_interrupted = interrupted(stage, at, (task_threads, threads))
-        assert running() == [], f"a task runs on after an interrupt at opcode {at}"
+        assert running() == set(), f"a task runs on after an interrupt at opcode {at}"
         if not was_interrupted:
             break
     assert at > 50
@@ -97,9 +98,10 @@ def test_a_stage_interrupted_at_any_step_leaves_no_thread_behind() -> None:
 
 
 def test_a_stage_interrupted_while_it_waits_ends_all_tasks() -> None:
-    ended: list[int] = []
+    begun, ended = threading.Barrier(2), list[int]()
 
     def run(number: int, stop: threading.Event) -> None:
+        begun.wait(PATIENCE_S)
         if threading.current_thread() is not threading.main_thread():
             wait_until_in("join")
             interrupt()
@@ -108,7 +110,7 @@ def test_a_stage_interrupted_while_it_waits_ends_all_tasks() -> None:
 
     with interrupts(), pytest.raises(Interrupted):
         run_in_threads(run, 2, 2)
-    assert running() == []
+    assert running() == set()
     assert len(ended) == 1
 
 
@@ -139,7 +141,7 @@ def test_files_of_a_write_are_written_side_by_side(tmp_path: Path) -> None:
     assert result.storage_calls["create", "write"] == 2
     tokens = {name.split("_")[1] for _, name, _, _ in reader.base_files(tmp_path)}
     assert len(tokens) == 2
-    assert running() == []
+    assert running() == set()
 
 
 def test_an_engine_takes_the_cores_of_its_process() -> None:

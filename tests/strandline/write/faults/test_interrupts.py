@@ -12,6 +12,7 @@ from strandline.table_services.rollback import execution
 from strandline.write import job
 from strandline.write.stages import begun
 from tests.kit.concurrency.interrupts import interrupted
+from tests.kit.concurrency.running_calls import running_calls
 from tests.kit.storage.hooked_storage import HookedStorage, failing
 from tests.kit.tables import reader
 from tests.strandline.write.tables import client, row, stored, table
@@ -28,8 +29,8 @@ def base(tmp_path: Path) -> Path:
     return stored(tmp_path / "t", table(row("a")))
 
 
-def beating() -> list[str]:
-    return [t.name for t in threading.enumerate() if t.name.startswith("heartbeat-")]
+def beating() -> set[threading.Thread]:
+    return running_calls("heartbeat-")
 
 
 @pytest.mark.property
@@ -40,7 +41,7 @@ def test_a_write_interrupted_at_any_step_leaves_no_beat_behind(base: Path) -> No
             was_interrupted = interrupted(
                 lambda c=c, rows=rows: c.upsert(rows), at, (job, begun), WRITE
             )
-        assert beating() == [], f"beats on after an interrupt at opcode {at}"
+        assert beating() == set(), f"beats on after an interrupt at opcode {at}"
         if not was_interrupted:
             break
     assert at > 50
@@ -59,7 +60,7 @@ def test_a_rollback_interrupted_at_any_step_leaves_no_beat_behind(base: Path) ->
             was_interrupted = interrupted(
                 lambda c=c, rows=rows: c.upsert(rows), at, (execution,), ROLLBACK
             )
-        assert beating() == [], f"beats on after an interrupt at opcode {at}"
+        assert beating() == set(), f"beats on after an interrupt at opcode {at}"
         if not was_interrupted:
             break
     assert at > 50

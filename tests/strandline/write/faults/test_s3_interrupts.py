@@ -44,8 +44,9 @@ class Interrupting:
         if not self.armed or method != "PUT" or not path.endswith(".parquet"):
             return
         self.armed = False
+        join = None
         for _ in range(self._times):
-            wait_until_in("join")
+            join = wait_until_in("join", after=join)
             self.raised.clear()
             interrupt()
             assert self.raised.wait(PATIENCE_S)
