@@ -2,7 +2,8 @@
 
 A request goes to the table's owner, else to the next copy, each over kept connections
 (``strandline.fleet.peer``). If none answers, the server that received it answers it itself: a
-server that is down, slow or faulty delays an answer but never prevents it. A non-idempotent request
+server that is down, slow or faulty delays an answer but never prevents it, except a creation of
+markers (``strandline.server.api.forwarding``). A non-idempotent request
 that may have been received isn't sent to another server; its client gets an error.
 
 A request is forwarded once: it carries ``FORWARDED``, and the server that receives it answers,

@@ -11,15 +11,17 @@ server's predecessor without knowing it. So it asks the table's other servers:
   those that reach it, are wrong about it, see below;
 * if one of these knows a newer epoch, the seat may have changed its holder before the store became
   unavailable: the creation is refused;
-* if none answers, this server may be the only one that is cut off: the creation is refused.
+* if none answers, this server may be the only one that is cut off: the creation is refused;
+* if it knows of no other server, it goes on: another one that has joined since may have its seat.
 
 The other half of ``dead_s`` is left for creations that are under way. Look-ups need none of this:
 the server that receives one answers it.
 
 While servers are cut off together, their former owner and the one that has its seat now may both
 call the same marker new. So may a living server that hasn't read yet that a new seat, a drain or a
-mount has given its tables to another one. What that means is at docs/markers.md#in-a-fleet: Hudi's
-writers ignore the answer for base files, and create log files without overwriting.
+mount has given its tables to another one. All such cases, and what they mean, are at
+docs/markers.md#in-a-fleet: Hudi's writers ignore the answer for base files, and create log files
+without overwriting.
 
 While tables move to another group (``strandline.fleet.moving.moves``), their new owner holds
 creations until no server of the former group may create markers any more (``handed_over``), and

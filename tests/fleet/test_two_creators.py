@@ -9,6 +9,8 @@ import pytest
 from executor_proxy.seat_ring import Layout
 from tests.fleet.two_creators import Known, known_of, may_both_create
 
+pytestmark = pytest.mark.fleet
+
 LAYOUT = Layout(copies=2)
 SEATS = {"default": (0, 1), "hot": (2, 3)}
 ALL = {0: "a", 1: "b", 2: "c", 3: "d"}
