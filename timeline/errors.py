@@ -242,7 +242,7 @@ class StateUnavailableError(FleetError, status=503, retryable=True):
 
 
 class NoServerError(FleetError, status=503, retryable=True):
-    """No server of the group that has a table answers, and this server doesn't serve it."""
+    """No server of the group that has a table answers, and this one may not."""
 
 
 class ViewError(StrandlineError):

@@ -120,6 +120,34 @@ class KnownFleet:
         found = addresses(seats, table, self.layout_of(table))
         return tuple(url for url in found.urls if url not in having)
 
+    def creators(self, table: str) -> tuple[str, ...]:
+        """Return the servers that create a table's markers: each if those before it don't answer.
+
+        Those that have it; only if none of these lives, the further ones.
+
+        Args:
+            table: Text of the table's ``TableId``.
+        """
+        having = tuple(seat.url for seat in self.owners(table) if seat.url)
+        return having or self.further(table)
+
+    def may_create(self, table: str, url: str, group: str) -> bool:
+        """Whether a server may create a table's markers, if those before it don't answer.
+
+        While no server of the table's group has a seat and is ready, any of the group may.
+
+        Args:
+            table: Text of the table's ``TableId``.
+            url: The server.
+            group: Its group.
+        """
+        creators = self.creators(table)
+        return url in creators if creators else self.group(table) == group
+
+    def joined(self, url: str) -> int | None:
+        """Return ``Member.joined`` of the living server at an address; ``None``: it isn't known."""
+        return next((each.joined for each in self.fleet.members if each.url == url), None)
+
     def is_spread(self, table: str) -> bool:
         """Whether each partition of a table has owners of its own."""
         return self.layout_of(table).depth == MAX_DEPTH
@@ -159,8 +187,8 @@ class KnownFleet:
 
         These may still create some, as they don't know that the table has moved; they are the
         living ones of its former group that haven't acknowledged it. Or it is the server itself:
-        the one that has passed the creation on knows more, and the table is another group's as far
-        as this one knows.
+        the one that has passed the creation on knows more, and the table is others' as far as this
+        one knows.
 
         Args:
             table: Text of the table's ``TableId``.
@@ -168,7 +196,8 @@ class KnownFleet:
             group: Its group.
             epoch: The epoch of the server that has passed the creation on, if it said so.
         """
-        if epoch is not None and epoch > self.epoch and self.group(table) != group:
+        is_late = epoch is not None and epoch > self.epoch
+        if is_late and not self.may_create(table, url, group):
             return (url,)
         move = self.fleet.move(table)
         if move is None or move.state is not MoveState.FLIPPED or move.source == group:
@@ -192,7 +221,7 @@ def _warming(fleet: Fleet) -> tuple[Mount, ...]:
 
 OUTCOMES: Final = ("held", "refused", "passed_on", "served_here")
 """Of creations of markers: they waited, until another server knew of a change, or in vain; they
-went on to the table's new owner, or were served here as that was down."""
+went on to the table's new owner, or were served here as the owner didn't answer, or was spared."""
 
 
 class Creations:
@@ -201,8 +230,7 @@ class Creations:
     ``_ended`` guards them.
 
     Attributes:
-        counts: Outcome → creations of tables that move or whose owner is in doubt; changed on the
-            server's loop.
+        counts: Outcome → creations; changed on the server's loop.
     """
 
     def __init__(self) -> None:
@@ -279,6 +307,14 @@ class CurrentFleet:
         members = (each for each in self.known.fleet.members if each.group == self.group)
         first = min(members, key=lambda each: (each.joined, each.name), default=None)
         return bool(self.group) and first is not None and first.url == self.url
+
+    def membership(self) -> int | None:
+        """Return ``Member.joined`` of this server; ``None`` while it isn't sure to be that member.
+
+        As long as it is the same, no other server has been given its seat as that of a dead one.
+        """
+        # In this order: a newer membership is known before the server is sure of it.
+        return self.known.joined(self.url) if self.is_sure() else None
 
     def owners(self, table: str, partition: str | None = None) -> tuple[Seat, ...]:
         """Return the seats that have a table now, see ``KnownFleet.owners``."""

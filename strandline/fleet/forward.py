@@ -2,7 +2,8 @@
 
 A request goes to the table's owner, else to the next copy, each over kept connections
 (``strandline.fleet.peer``). If none answers, the server that received it answers it itself: a
-server that is down, slow or faulty delays an answer but never prevents it. A non-idempotent request
+server that is down, slow or faulty delays an answer but never prevents it, except a creation of
+markers (``strandline.server.api.forwarding``). A non-idempotent request
 that may have been received isn't sent to another server; its client gets an error.
 
 A request is forwarded once: it carries ``FORWARDED``, and the server that receives it answers,
@@ -108,6 +109,11 @@ class Forwarded:
     may_be_late: bool = False
 
 
+def preceding(urls: Sequence[str], url: str) -> tuple[str, ...]:
+    """Return the servers of an order that come before one; all if that isn't among them."""
+    return tuple(urls[: urls.index(url)] if url in urls else urls)
+
+
 class Forwarder:
     """Forwards requests; used on one loop, except ``status``.
 
@@ -169,9 +175,7 @@ class Forwarder:
                 only the owner.
         """
         urls = [seat.url for seat in self._owners(table, partition) if seat.url]
-        if self._url not in urls:
-            return tuple(urls)
-        return () if is_shared else tuple(urls[: urls.index(self._url)])
+        return () if is_shared and self._url in urls else preceding(urls, self._url)
 
     def is_passed_on(self, fields: Mapping[bytes, bytes]) -> bool:
         """Whether another server of the fleet has forwarded a request with these header fields.
@@ -207,18 +211,6 @@ class Forwarder:
     def is_newer(self, epoch: int | None) -> bool:
         """Whether this server knows a newer epoch than a sender; false if that didn't say its."""
         return epoch is not None and epoch < self._epoch()
-
-    def newer_owner(self, table: str, epoch: int | None) -> str | None:
-        """Return another server that owns a table, if a sender can't know that yet.
-
-        Args:
-            table: Text of the table's ``TableId``.
-            epoch: The epoch that the sender knows, ``None`` if it didn't say.
-        """
-        if not self.is_newer(epoch):
-            return None
-        urls = [seat.url for seat in self._owners(table, None) if seat.url]
-        return urls[0] if urls and urls[0] != self._url else None
 
     def told_epoch(self) -> dict[str, str]:
         """Return the header with the epoch that this server knows; none before it has joined."""

@@ -11,15 +11,17 @@ server's predecessor without knowing it. So it asks the table's other servers:
   those that reach it, are wrong about it, see below;
 * if one of these knows a newer epoch, the seat may have changed its holder before the store became
   unavailable: the creation is refused;
-* if none answers, this server may be the only one that is cut off: the creation is refused.
+* if none answers, this server may be the only one that is cut off: the creation is refused;
+* if it knows of no other server, it goes on: another one that has joined since may have its seat.
 
 The other half of ``dead_s`` is left for creations that are under way. Look-ups need none of this:
 the server that receives one answers it.
 
 While servers are cut off together, their former owner and the one that has its seat now may both
 call the same marker new. So may a living server that hasn't read yet that a new seat, a drain or a
-mount has given its tables to another one. What that means is at docs/markers.md#in-a-fleet: Hudi's
-writers ignore the answer for base files, and create log files without overwriting.
+mount has given its tables to another one. All such cases, and what they mean, are at
+docs/markers.md#in-a-fleet: Hudi's writers ignore the answer for base files, and create log files
+without overwriting.
 
 While tables move to another group (``strandline.fleet.moving.moves``), their new owner holds
 creations until no server of the former group may create markers any more (``handed_over``), and
@@ -39,7 +41,7 @@ from http import HTTPStatus
 from typing import Final
 
 from strandline.fleet.current import CurrentFleet
-from strandline.fleet.forward import Forwarded, Forwarder
+from strandline.fleet.forward import Forwarded, Forwarder, preceding
 from strandline.fleet.peer_connection import PeerAnswer
 from timeline.encoding.json_text import bounded_loads
 from timeline.errors import StateUnavailableError
@@ -157,15 +159,14 @@ class SafeMode:
             creation: The request.
 
         Returns:
-            ``None``: this server creates the marker.
+            ``None``: this server creates the marker, if it may.
 
         Raises:
             ServiceError: One of them may have got it, and didn't answer.
         """
         headers = {**creation.headers, UNSURE.encode(): SETTLED.encode()}
         answer = await self._forwarder.ask(urls, replace(creation, headers=headers))
-        if urls:
-            self._counts["served_here" if answer is None else "passed_on"] += 1
+        self._counts["passed_on"] += answer is not None
         return answer
 
     def until_s(self, began_s: float, within_s: float | None) -> float:
@@ -178,7 +179,7 @@ class SafeMode:
         return began_s + (self._hold_s if within_s is None else min(within_s, self._hold_s))
 
     async def settled(self, table: str, former: str, until_s: float) -> tuple[str, ...]:
-        """Return the server that takes a creation which its former owner has passed on.
+        """Return the servers that take a creation which its former owner has passed on.
 
         Waits while that one holds the table's first seat: its membership ends soon, or it renews.
 
@@ -188,29 +189,29 @@ class SafeMode:
             until_s: As ``until_s`` returns it.
 
         Returns:
-            The address of another server that is the owner now; empty: this one takes it.
+            The owner now, and those that stand in for it before this server; none: this one is it.
 
         Raises:
             StateUnavailableError: Nothing has changed.
         """
 
-        def owner() -> str:
-            return next((seat.url for seat in self.current.owners(table) if seat.url), "")
+        def creators() -> tuple[str, ...]:
+            return self.current.known.creators(table)
 
-        if not await self._changed(lambda: owner() != former, until_s):
+        if not await self._changed(lambda: creators()[:1] != (former,), until_s):
             raise StateUnavailableError(
                 f"{former} still owns the table, and can't reach the fleet's state store:"
                 f" no server creates markers until it does, or counts as dead",
                 hint="ask again",
             )
-        url = owner()
-        return (url,) if url not in ("", self.current.url) else ()
+        urls = preceding(creators(), self.current.url)
+        return tuple(url for url in urls if url != former)
 
     async def handed_over(self, table: str, epoch: int | None, until_s: float) -> None:
         """Wait until no server of the group that had a table before may create its markers.
 
         Waits, too, until this server knows what the one knew that has passed the creation on, if
-        the table is another group's as far as this one knows.
+        the table is others' as far as this one knows.
 
         Args:
             table: Text of the table's ``TableId``.
@@ -228,7 +229,7 @@ class SafeMode:
         if not await self._changed(lambda: not unaware(), until_s):
             who = ", ".join(unaware())
             raise StateUnavailableError(
-                f"the table has moved to the group {current.group}, which {who} may not know yet:"
+                f"the table has come to {current.url}, which {who} may not know yet:"
                 " no server creates its markers until then",
                 hint="ask again",
             )

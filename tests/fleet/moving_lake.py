@@ -12,6 +12,7 @@ The clients are threads:
 from __future__ import annotations
 
 import itertools
+import json
 import logging
 import signal
 import time
@@ -21,7 +22,7 @@ from contextlib import AbstractContextManager, ExitStack, closing, contextmanage
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from executor_proxy.seat_ring import Layout, Seat, owners
 from fsview.wire.marker_form import CREATE_MARKER
@@ -33,6 +34,7 @@ from strandline.fleet.state.url import open_state
 from tests.fleet.answers import Question, built_anew
 from tests.fleet.fleet_job import COPIES, REGIONS, FleetJob
 from tests.fleet.rounds import Rounds, Work
+from tests.fleet.two_creators import Known, known_of, may_both_create
 from tests.kit.concurrency.patience import PATIENCE_S, pause
 from tests.kit.concurrency.wall_clock import WallClock
 from tests.kit.formats.marker_name import marker_name
@@ -51,6 +53,9 @@ logger = logging.getLogger(__name__)
 
 DEFAULT, HOT = "default", "hot"
 OURS, HUDIS, ASKER, MARKER = "ours", "Hudi's", "asker", "marker"
+STATUS: Final = "/v1/strandline/status"
+STATUS_S: Final = 1.0
+"""How long a member's status is waited for."""
 ANSWER_S: Final = 20.0
 """How long a client waits for an answer, before it asks the next router."""
 PAUSE_S: Final = 0.3
@@ -74,19 +79,6 @@ class Place:
 
     ports: Sequence[int]
     url: Callable[[Sequence[int]], str]
-
-
-@dataclass(frozen=True)
-class _Choice:
-    """What a router chooses by.
-
-    Attributes:
-        others: How often it has not reached an owner, or spared it.
-        seats: The seats whose holders it knows to live and be ready, by number.
-    """
-
-    others: int
-    seats: dict[int, str]
 
 
 class MovingLake:
@@ -144,6 +136,8 @@ class MovingLake:
         self.struck: Counter[str] = Counter()
         self.failed: Counter[int] = Counter()
         self.refused: Counter[int] = Counter()
+        self._seats: list[int] = []
+        self._stood_in: dict[str, int] = {}
 
     def _start(self, name: str, root: Path | None, *options: str) -> FleetServer:
         lines = [self._stack.enter_context(TcpRelay(port)) for port in self._place.ports]
@@ -168,6 +162,8 @@ class MovingLake:
     @contextmanager
     def used(self) -> Iterator[None]:
         """Have clients within the block; afterwards check rows, answers and requests."""
+        by_url = {url: number for number, url in self.routers[0].seats().items()}
+        self._seats = [by_url[server.url] for server in self.servers]
         for ours in self.ours:
             ours.write()
         for job in self.hudis:
@@ -267,41 +263,54 @@ class MovingLake:
     def _mark(self) -> bool:
         """Create a marker at both routers; at most one of them calls it new.
 
-        But for the copy that a router asks in place of an owner that it can't reach, spares as it
-        was late, or doesn't know to be back: see docs/markers.md, "In a fleet".
+        But for what docs/markers.md names, "In a fleet": see ``tests.fleet.two_creators``.
         """
         name = marker_name(INSTANT, f"m{next(self._turns[MARKER])}")
         base = self.marked.storage.base_path
         params = {"markerdirpath": f"{base}/.hoodie/.temp/{INSTANT}", "markername": name}
         told = []
-        before = self._choices()
+        self._stood_in |= self._stand_ins()
+        moments = [self._known()]
         for router in self._by_turns():
-            try:
+            with suppress(OSError, HTTPException):  # it may be there
                 answered = router.ask(CREATE_MARKER, params, "POST")
-            except (OSError, HTTPException):
-                continue  # it may be there
-            if answered.status == OK:
-                told.append(answered.body)
-        if told.count(b"true") > 1 and len(before) == len(self.routers):
-            now = self._choices()
-            both = before.keys() & now.keys()
-            has_asked_others = any(now[url].others > before[url].others for url in both)
-            knew = [one.seats for one in (*before.values(), *now.values())]
-            assert has_asked_others or any(seats != knew[0] for seats in knew), (
-                f"{name} is new twice, and both routers knew, and could ask, the same owner"
+                told += [answered.body] if answered.status == OK else []
+            moments.append(self._known())
+        if told.count(b"true") > 1:
+            now = self._stand_ins()
+            assert may_both_create(moments, self._stood_in, now), (
+                f"{name} is new twice, and both routers knew, and could ask, the same owner:"
+                f" {moments}, {self._stood_in}, {now}"
             )
         self._rounds.rest(PAUSE_S)
         return b"true" in told
 
-    def _choices(self) -> dict[str, _Choice]:
-        """Return, for each router that answers, what it chooses the servers of its requests by."""
+    def _known(self) -> dict[str, Known]:
+        """Return what each router that answers knows of who has the table of the markers."""
+        table = str(TableId.of(self.marked.storage.base_path).normal())
+        seats = {DEFAULT: self._seats[:2], HOT: self._seats[2:]}
         found = {}
         for router in self.routers:
-            with suppress(OSError, HTTPException):
-                counts = router.status()["forwarded"]
-                others = counts.get("spared", 0) + counts.get("service_unreachable", 0)
-                found[router.url] = _Choice(others, router.seats())
+            told = self._told(router)
+            if told is not None:
+                # The mount of the tables that move is the only one.
+                group = HOT if told["groups"].get(HOT, {}).get("mounts") else DEFAULT
+                ready = {each["seat"]: each["url"] for each in told["members"] if each["ready"]}
+                found[router.url] = known_of(group, seats, ready, table, Layout(copies=COPIES))
         return found
+
+    def _stand_ins(self) -> dict[str, int]:
+        """Return how many markers each server that answers has created in place of an owner."""
+        told = {server.url: self._told(server) for server in self.servers}
+        return {url: each["creations"]["served_here"] for url, each in told.items() if each}
+
+    def _told(self, server: FleetServer) -> dict[str, Any] | None:
+        """Return the fleet as a member knows it; ``None`` if it doesn't answer at once."""
+        with suppress(OSError, HTTPException), HttpClient(server.port, None) as asked:
+            asked.connection.timeout = STATUS_S
+            found: dict[str, Any] = json.loads(asked.request("GET", STATUS).body)["fleet"]
+            return found
+        return None
 
     # Moves.
 

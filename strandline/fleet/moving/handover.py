@@ -119,7 +119,7 @@ class Handover:
     def look(self) -> bool:
         """Do what is due; return whether nothing is left to do."""
         known, url = self._current.known, self._current.url
-        joined = next((each.joined for each in known.fleet.members if each.url == url), None)
+        joined = known.joined(url)
         if known is not self._looked:  # else a move waits, and nothing else has changed
             if None not in (joined, self._joined) and joined != self._joined:
                 self._forget(lambda _: True)
@@ -171,7 +171,10 @@ class Handover:
         return concerns
 
     def _let_go(self, move: Move, until_s: float) -> bool:
-        """Return whether this server can't call a marker of the tables new any more."""
+        """Return whether no creation is under way that began before this server knew of the flip.
+
+        Later ones are passed on, or refused (``strandline.server.api.forwarding``).
+        """
         if (move.number, MoveState.FLIPPED) in self._done:
             return True
         left_s = max(until_s - self._clock.monotonic(), 0.0)

@@ -23,6 +23,11 @@ this server has the root. A table outside its group's roots is refused by every 
 those aren't known, because no server of the group has joined yet, or as their record is damaged,
 that is left to the group's servers.
 
+Markers are created by the table's own servers alone, its owner and its copies, or by further ones
+of its group once none of these lives. Any other server that can't pass a creation on refuses it, to
+be asked again: it may be the only one that can't reach them. So does a server that is another
+member at the end of a creation than at its beginning, or isn't sure any more to be the same one.
+
 A request that another server has forwarded is answered by the server that receives it, so that it
 goes in no circle. Only if that one knows a newer epoch than the sender, and the table has become
 other servers', it goes on to these: creations of markers, as two owners do harm, and requests to a
@@ -61,7 +66,14 @@ from fsview.wire.param import (
 from fsview.wire.routes import BY_NAME, ROUTES
 from strandline.fleet.copies import TOLD, Copies
 from strandline.fleet.current import CurrentFleet, KnownFleet
-from strandline.fleet.forward import EPOCH, SHORTEST_S, Forwarded, Forwarder, is_plain
+from strandline.fleet.forward import (
+    EPOCH,
+    SHORTEST_S,
+    Forwarded,
+    Forwarder,
+    is_plain,
+    preceding,
+)
 from strandline.fleet.groups import Group
 from strandline.fleet.peer_connection import PeerAnswer
 from strandline.fleet.safe_mode import SETTLED, UNSURE, SafeMode
@@ -72,6 +84,7 @@ from strandline.server.api.late_answers import (
     hold_of,
     wait_of,
 )
+from strandline.server.api.unanswered import no_creator, no_server, outside, perhaps_lost
 from strandline.server.http.reply import TEXT, Reply, failure_of
 from strandline.server.http.request import (
     INSTANT_STATES,
@@ -83,7 +96,6 @@ from strandline.server.http.request import (
 from strandline.server.http.request_span import TRACE_HEADERS
 from timeline.errors import (
     NoServerError,
-    RootNotAllowedError,
     ServiceBusyError,
     ServiceError,
     StateUnavailableError,
@@ -266,6 +278,19 @@ class _Sender:
     notifies: bool
 
 
+@dataclass(frozen=True, slots=True)
+class _Began:
+    """What a server knew when it began to answer a creation of markers.
+
+    Attributes:
+        known: The fleet.
+        membership: See ``CurrentFleet.membership``.
+    """
+
+    known: KnownFleet
+    membership: int | None
+
+
 class Forwarding:
     """Answers the requests of a server in a fleet; used on its loop.
 
@@ -315,13 +340,13 @@ class Forwarding:
             return replace(reply, headers={**reply.headers, **self._forwarder.told_epoch()})
         group, is_here = self._other_group(asked.table), self._serves(asked.base_path)
         if group is not None and not group.may_have(asked.table):
-            return self._failure(_outside(asked, group), request)
+            return self._failure(outside(asked.base_path, asked.table, group), request)
         if group is not None or is_here:
             elsewhere = await self._elsewhere(asked, group)
             if elsewhere is not None:
                 return elsewhere
         if group is not None and not is_here:
-            return self._later(_no_server(asked, group), request)
+            return self._later(no_server(asked.base_path, group), request)
         return await self._answered(here, asked)
 
     def _failure(self, error: StrandlineError, request: Request) -> Reply:
@@ -359,21 +384,35 @@ class Forwarding:
 
         ``group`` is the one that has the table, if it isn't this server's.
         """
-        urls = self._forwarder.before(asked.table, asked.partition, is_shared=asked.is_pinned)
+        urls = self._before(asked)
         try:
             answer = await self._ask(urls, asked)
-            if answer is None and group is not None:
+            if answer is None and (group is not None or not self._may_create(asked)):
                 answer = await self._of_others(urls, asked)
         except ServiceError as error:
             return self._failure(error, asked.request)
         return None if answer is None else _reply(answer)
+
+    def _before(self, asked: _Asked) -> tuple[str, ...]:
+        """Return the servers to ask before this one, best first."""
+        if asked.kind.is_safe or self._current is None:
+            is_shared = asked.is_pinned
+            return self._forwarder.before(asked.table, asked.partition, is_shared=is_shared)
+        return preceding(self._current.known.creators(asked.table), self._current.url)
+
+    def _may_create(self, asked: _Asked) -> bool:
+        """Whether this server may answer if no better one does: any may, but for creations."""
+        current = self._current
+        if asked.kind.is_safe or current is None:
+            return True
+        return current.known.may_create(asked.table, current.url, current.group)
 
     async def _of_others(self, urls: tuple[str, ...], asked: _Asked) -> PeerAnswer | None:
         """Return the answer of further servers of the table's group, or at last of any on trial.
 
         ``urls`` are those that were asked or spared. This server can't answer.
         """
-        further = self._further(asked.table, urls)
+        further = self._further(asked.table, urls) if asked.kind.is_safe else ()
         rest = replace(asked, request=asked.rest())
         return await self._ask(further, rest, at_last=(*urls, *further))
 
@@ -383,7 +422,7 @@ class Forwarding:
         """Return this server's answer, unless another one must create the markers."""
         kind, request = asked.kind, asked.request
         if not kind.is_safe and self._safe_mode is not None and self._current is not None:
-            before = self._current.known
+            began = _Began(self._current.known, self._current.membership())
             # For all that it may have to wait for.
             until_s = self._safe_mode.until_s(asked.began_s, hold_of(request))
             try:
@@ -392,8 +431,8 @@ class Forwarding:
                     epoch = None if sender is None else sender.epoch
                     await self._safe_mode.handed_over(asked.table, epoch, until_s)
                     rest = replace(asked, request=asked.rest())
-                    return await self._created(here, rest, self._safe_mode, before)
-            except StateUnavailableError as error:
+                    return await self._created(here, rest, self._safe_mode, began)
+            except (StateUnavailableError, NoServerError) as error:
                 return self._later(error, request)
             except ServiceError as error:
                 return failure_of(error, request.accept)
@@ -424,10 +463,9 @@ class Forwarding:
             return await safe_mode.elsewhere(asked.table, creation)
         if not unsure:
             # A second hop: two servers that create markers may call the same one new.
-            owner = self._forwarder.newer_owner(
-                asked.table, None if sender is None else sender.epoch
-            )
-            return None if owner is None else await safe_mode.passed_on((owner,), creation)
+            is_newer = sender is not None and self._forwarder.is_newer(sender.epoch)
+            urls = self._before(asked) if is_newer else ()
+            return await safe_mode.passed_on(urls, creation)
         if not safe_mode.is_sure:
             raise StateUnavailableError("this server can't reach the fleet's state store either")
         if unsure == SETTLED:
@@ -436,28 +474,35 @@ class Forwarding:
         return await safe_mode.passed_on(urls, creation)
 
     async def _created(
-        self, here: Application, asked: _Asked, safe_mode: SafeMode, before: KnownFleet
+        self, here: Application, asked: _Asked, safe_mode: SafeMode, began: _Began
     ) -> Reply:
         """Return the answer to a creation: this server's, or its new owner's if the table moved.
 
-        ``before`` is the fleet as it was when this server decided to create the markers.
-
         Raises:
+            NoServerError: This server may not create the markers, and the table's don't answer.
+            StateUnavailableError: This server may have lost the table meanwhile.
             ServiceError: A new server may have got it, and didn't answer.
         """
         table, current = asked.table, safe_mode.current
         with current.creations.of(table):
             # Within the block: a server that notices a move after this waits for its end.
             known = current.known
-            if not known.former(table, current.group, before):
-                return await here(asked.request)
-        urls = [seat.url for seat in known.owners(table) if seat.url and seat.url != current.url]
+            has_moved = known.former(table, current.group, began.known)
+            urls = preceding(known.creators(table), current.url)
+            may_create = known.may_create(table, current.url, current.group)
+            # One outside the roots is refused as any request is.
+            if not has_moved and (may_create or not self._serves(asked.base_path)):
+                current.creations.counts["served_here"] += bool(urls) and may_create
+                reply = await here(asked.request)
+                if current.membership() != began.membership:
+                    raise perhaps_lost(asked.base_path, current.url)
+                return reply
+        # Otherwise they have been asked already.
+        urls = urls if has_moved else ()
         answer = await safe_mode.passed_on(urls, asked.forwarded())
-        if answer is not None:
-            return _reply(answer)
-        # Its new servers are down: the former one creates it, as the next copy does.
-        with current.creations.of(table):
-            return await here(asked.request)
+        if answer is None:
+            raise no_creator(asked.base_path, known.group(table), known.creators(table))
+        return _reply(answer)
 
     def _other_group(self, table: str) -> Group | None:
         """Return the group that has a table; ``None`` if that is this server's own, or unknown."""
@@ -500,21 +545,6 @@ class Forwarding:
             if loop.time() >= until_s:
                 return None
             await asyncio.sleep(_retry_after(answer))
-
-
-def _outside(asked: _Asked, group: Group) -> RootNotAllowedError:
-    return RootNotAllowedError(
-        f"base path {asked.base_path!r} is the group {group.name}'s, and outside the roots of that"
-        f" group",
-        detail=f"it means {asked.table}; the roots are: {group.shown}",
-    )
-
-
-def _no_server(asked: _Asked, group: Group) -> NoServerError:
-    return NoServerError(
-        f"no server of the group {group.name} answers, which has the base path {asked.base_path!r}",
-        hint="start a server of that group, or mount the path on another one",
-    )
 
 
 def _is_pinned(pairs: Sequence[tuple[bytes, bytes, bytes]]) -> bool:

@@ -94,10 +94,14 @@ def knowing_fleet(
 
 
 def fleet_of(*holders: KnowingServer | None, standbys: tuple[KnowingServer, ...] = ()) -> Fleet:
-    """Return a fleet with these holders of seats 0, 1, and so on; ``None``: it is vacant."""
+    """Return a fleet with these holders of seats 0, 1, and so on; ``None``: it is vacant.
+
+    Each has joined once, wherever it is named.
+    """
     living = (*filter(None, holders), *standbys)
     members = tuple(
-        Member(server.url, server.url, False, at) for at, server in enumerate(living, 1)
+        Member(server.url, server.url, False, int(server.url.rpartition(":")[2]))
+        for server in living
     )
     urls = ["http://gone:1" if server is None else server.url for server in holders]
     return Fleet(members, tuple(HeldSeat(at, (url,), url) for at, url in enumerate(urls)))

@@ -18,6 +18,7 @@ from strandline.fleet.moving.neighbours import TABLES
 from strandline.fleet.seats import Fleet, HeldSeat, Member
 from tests.kit.concurrency.patience import PATIENCE_S, pause
 from tests.kit.servers.live_service import Answered, known
+from tests.kit.servers.tcp_relay import TcpRelay
 from tests.kit.tables.small_table import SmallTable
 from tests.strandline.fleet.knowing_fleet import KnowingServer, knowing_fleet
 from tests.strandline.fleet.test_safe_mode import BRIEFLY, create, kept
@@ -89,7 +90,7 @@ def test_the_new_server_holds_creations_until_all_of_the_former_group_know(
     moving.tell(moving.fleet(MoveState.FLIPPED, source), 3)
     refused = create(destination, table, "b", BRIEFLY)
     assert (refused.status, refused.headers["retry-after"]) == (503, "1")
-    said = f"the table has moved to the group hot, which {other.url} may not know yet: no server"
+    said = f"the table has come to {destination.url}, which {other.url} may not know yet: no "
     assert said.encode() in refused.body
     # A look-up is right at any server.
     asked = known(table.storage, partition="p=1")
@@ -127,16 +128,36 @@ def test_a_creation_that_a_late_server_sends_to_the_source_is_passed_on(moving: 
     passed = {FORWARDED: "1", EPOCH: "3"}
     assert create(source, table, "a", passed).body == b"false"
     assert kept(moving.servers) == [0, 1, 0]
-    # The new server is down.
+    # The new server is down, or the only one that can't reach it is the source.
     destination.end.close()
-    assert create(source, table, "a", passed).body == b"false"
-    assert kept([source, other]) == [1, 0]
+    refused = create(source, table, "a", passed)
+    assert (refused.status, refused.headers["retry-after"]) == (503, "1")
+    assert f"of the group hot: {destination.url}".encode() in refused.body
+    assert kept([source, other]) == [0, 0]
     assert source.current.creations.status() == {
         "held": 0,
         "refused": 0,
         "passed_on": 2,
-        "served_here": 1,
+        "served_here": 0,
     }
+
+
+def test_a_source_that_has_let_go_calls_no_marker_new_whatever_it_can_reach(
+    moving: Moving,
+) -> None:
+    """It could not reach the new server a moment ago, and spares it; others reach it."""
+    table, (source, destination, other) = moving.table, moving.servers
+    with TcpRelay(destination.port) as relay:
+        destination.url = destination.current.url = f"http://127.0.0.1:{relay.port}"
+        for state, epoch in ((MoveState.FLIPPED, 3), (MoveState.DROPPING, 4)):
+            moving.tell(moving.fleet(state, source, other), epoch)
+        assert create(other, table, "a").body == b"true"
+        relay.cut()
+        assert create(source, table, "b").status >= 500
+        relay.mend()
+        assert create(source, table, "c").status == 503, "it spares it"
+        assert create(destination, table, "c").body == b"true"
+        assert kept(moving.servers) == [0, 1, 0]
 
 
 @pytest.mark.property  # it waits for 5 s

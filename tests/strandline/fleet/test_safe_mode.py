@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,10 +13,12 @@ import pytest
 from fsview.wire.marker_form import CREATE_MARKER
 from fsview.wire.param import WAIT_HEADER
 from fsview.wire.routes import BY_NAME
+from strandline.fleet.current import KnownFleet
 from strandline.fleet.forward import EPOCH, FORWARDED
 from strandline.fleet.mounts import Mount, MountTable
 from strandline.fleet.safe_mode import RENEWED, UNSURE
 from strandline.fleet.seats import HeldSeat, Member
+from strandline.server.marker.file import MarkerFiles
 from tests.kit.concurrency.patience import PATIENCE_S, pause
 from tests.kit.formats.marker_name import marker_name
 from tests.kit.servers.live_service import Answered, known
@@ -178,15 +180,120 @@ def test_a_creation_that_a_late_server_forwards_goes_on_to_the_new_owner(servers
         server.current.tell(fleet_of(standby, copy), 2)
     assert create(copy, table, "a").body == b"true"
     assert kept(servers) == [0, 0, 1]
-    # The owner of the newer epoch is down: the former one creates it, as the next copy does.
+    # The owner of the newer epoch is down: the next copy creates it, which has asked.
     standby.end.close()
     assert create(copy, table, "a").body == b"false"
-    assert kept(servers[:2]) == [1, 0]
+    assert kept(servers[:2]) == [0, 1]
     # With the same epoch it is the copy's turn, as the owner can't be reached.
     owner.current.tell(fleet_of(copy, owner), 3)
     copy.current.tell(fleet_of(owner, copy), 3)
     assert create(copy, table, "b").body == b"true"
-    assert kept(servers[:2]) == [1, 0]
+    assert kept(servers[:2]) == [1, 1]
+
+
+def is_refused(answer: Answered, *urls: str) -> bool:
+    """Whether a creation is to be asked for again, as these servers don't answer."""
+    told = f": {', '.join(urls)}" in answer.body.decode()
+    return (answer.status, answer.headers.get("retry-after")) == (503, "1") and told
+
+
+def test_a_server_that_has_not_the_table_creates_none_of_its_markers(servers, table):
+    """It may be the only one that can't reach those that have it."""
+    owner, copy, standby = servers
+    for server in (owner, copy):
+        server.end.close()
+    for _ in range(2):  # then it spares them
+        assert is_refused(create(standby, table, "a"), owner.url, copy.url)
+    asked = known(table.storage, partition="p=1")
+    assert standby.client().request("GET", LATEST, asked).status == 200
+    # Nobody passes one on to it that may know better than to ask it.
+    passed = {FORWARDED: "1", EPOCH: "1"}
+    assert is_refused(create(standby, table, "a", passed), owner.url, copy.url)
+    assert kept([standby]) == [0]
+    # They count as dead, and no server has a seat.
+    standby.current.tell(fleet_of(None, None, standbys=(standby,)), 1)
+    assert create(standby, table, "a").body == b"true"
+
+
+def test_once_no_server_that_has_the_table_lives_a_further_one_creates_its_markers(servers, table):
+    _, copy, further = servers
+    path = table.storage.base_path
+    mounts = MountTable((Mount.of(path, "default", copies=1),))
+    # Of three seats another one may be the table's.
+    holders = (None, copy, further)
+    first = KnownFleet(fleet_of(*servers)).owners(f"file://{path}")[0].number
+    dead = replace(fleet_of(*(holders[at - first] for at in range(3))), mounts=mounts)
+    for server in (copy, further):
+        server.current.tell(dead, 2)
+    assert create(further, table, "a").body == b"true"
+    assert create(copy, table, "a").body == b"false"
+    assert kept(servers) == [0, 1, 0], "all find the same one"
+    copy.end.close()
+    assert create(further, table, "a").body == b"false"
+    assert create(further, table, "b").body == b"true", "as the next copy does"
+    served = [server.current.creations.status()["served_here"] for server in servers]
+    assert served == [0, 0, 2]
+
+
+def test_a_late_server_waits_until_it_knows_that_it_has_the_table(servers, table):
+    owner, copy, standby = servers
+    owner.end.close()
+    passed = {FORWARDED: "1", EPOCH: "2", **BRIEFLY}
+    refused = create(standby, table, "a", passed)
+    assert (refused.status, refused.headers["retry-after"]) == (503, "1")
+    assert f"the table has come to {standby.url}, which {standby.url} may not".encode() in (
+        refused.body
+    )
+    assert standby.caught_up == 1
+    for server in (copy, standby):
+        server.current.tell(fleet_of(standby, copy), 2)
+    assert create(standby, table, "a", passed).body == b"true"
+
+
+@pytest.mark.parametrize("has_joined_again", [False, True])
+def test_a_creation_that_outlasts_its_server_s_membership_is_not_answered(
+    servers, table, monkeypatch, has_joined_again
+):
+    """The process stops during the write, or storage is slow; its seat is another's meanwhile."""
+    owner, copy, standby = servers
+    assert create(owner, table, "a").body == b"true"
+    write, answers = MarkerFiles.append, []
+
+    def late(self: MarkerFiles, fresh: Collection[str]) -> None:
+        monkeypatch.setattr(MarkerFiles, "append", write)
+        taken = fleet_of(standby, copy)
+        if has_joined_again:
+            again = Member(owner.url, owner.url, False, 70_000)
+            owner.current.tell(replace(taken, members=(*taken.members, again)), 2)
+        else:
+            owner.is_sure = False
+        for server in (copy, standby):
+            server.current.tell(taken, 2)
+        answers.append(create(standby, table, "m"))
+        write(self, fresh)
+
+    monkeypatch.setattr(MarkerFiles, "append", late)
+    answers.append(create(owner, table, "m"))
+    assert [each.status for each in answers] == [200, 503]
+    assert answers[0].body == b"true"
+    assert answers[1].headers["retry-after"] == "1"
+    assert f"{owner.url} may have lost the base path".encode() in answers[1].body
+    assert create(owner, table, "m").body == b"false"
+
+
+def test_a_creation_goes_on_while_the_store_is_away_for_all(servers, table, monkeypatch):
+    """Also if that begins during the creation: the client asks again."""
+    owner = servers[0]
+    write = MarkerFiles.append
+
+    def late(self: MarkerFiles, fresh: Collection[str]) -> None:
+        for server in servers:
+            server.is_sure = False
+        write(self, fresh)
+
+    monkeypatch.setattr(MarkerFiles, "append", late)
+    assert create(owner, table, "a").status == 503
+    assert create(owner, table, "b").body == b"true"
 
 
 def test_a_creation_that_has_outlasted_a_whole_move_goes_to_the_new_owner(servers, table):

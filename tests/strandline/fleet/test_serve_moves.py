@@ -308,7 +308,7 @@ def test_creations_are_held_until_a_stopped_server_of_the_source_knows(
     for server in (b, a):
         status, body = lake.create(server, "x")
         assert status == 503
-        assert f"the table has moved to the group hot, which {other.url} may".encode() in body
+        assert f"the table has come to {b.url}, which {other.url} may not know".encode() in body
     other.send(signal.SIGCONT)
     assert lake.end(move).state is MoveState.DONE
     wait_until(lambda: b.fleet()["moves"] == [])

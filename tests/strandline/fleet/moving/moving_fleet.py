@@ -7,8 +7,8 @@ table from storage once, and then answers from memory.
 
 Of the views there is only which tables are open: a table is from its first creation on.
 
-Each group has copies = 1, and no other server steps in for a dead owner: markers that are told new
-twice in a failover are another subject (docs/explanation/fleet-failures.md).
+Each group has copies = 1, and no other server steps in for one that counts as dead: markers that
+are told new twice in a failover are another subject (docs/markers.md, "In a fleet").
 """
 
 from __future__ import annotations
@@ -71,13 +71,20 @@ class ServerClock:
 
 @dataclass
 class UnderWay:
-    """A creation of a marker that a server has begun."""
+    """A creation of a marker that a server has begun.
+
+    Attributes:
+        membership: What ``CurrentFleet.membership`` returned when the server decided to begin.
+        is_new: Whether the marker is new as far as the server knows; ``None``: it isn't written.
+    """
 
     server: Server
     table: str
     marker: str
     began_s: float
+    membership: int | None
     block: ExitStack
+    is_new: bool | None = None
 
 
 @dataclass
@@ -111,21 +118,30 @@ class Lake:
             self.decided.pop(0)()
 
     def settle(self) -> None:
-        """Have all creations begin and end."""
+        """Have all creations begin and end, but those of servers that are stopped."""
         self.begin_all()
         for one in list(self.under_way):
             self.finish(one)
 
-    def finish(self, one: UnderWay) -> None:
-        """End a creation: the marker is on storage, and its client is told whether it is new."""
-        self.under_way.remove(one)
+    def write(self, one: UnderWay) -> None:
+        """Have the marker of a creation on storage."""
+        if one.is_new is not None or one.server.is_stopped:
+            return
         kept = one.server.kept.setdefault(
             one.table, {marker for table, marker in self.markers if table == one.table}
         )
-        if one.marker not in kept:
-            self.told_new[one.table, one.marker] += 1
+        one.is_new = one.marker not in kept
         kept.add(one.marker)
         self.markers.add((one.table, one.marker))
+
+    def finish(self, one: UnderWay) -> None:
+        """End a creation: its client is told whether the marker is new, or to ask again."""
+        if one.server.is_stopped:
+            return
+        self.write(one)
+        self.under_way.remove(one)
+        if one.is_new and one.server.current.membership() == one.membership:
+            self.told_new[one.table, one.marker] += 1
         one.block.close()
 
 
@@ -157,12 +173,17 @@ class Tables(ViewManager):
 
 
 class Server:
-    """A server; ``start`` makes it a new process."""
+    """A server; ``start`` makes it a new process.
+
+    Attributes:
+        is_stopped: Whether its process, or its machine, does nothing for now.
+        spares: Whether it can't reach other servers, or spares them as it couldn't a moment ago.
+    """
 
     def __init__(self, lake: Lake, name: str, group: str) -> None:
         self.lake, self.name, self.group = lake, name, group
         self.url = f"http://{name}:1"
-        self.is_up = self.is_stopped = False
+        self.is_up = self.is_stopped = self.spares = False
         self.can_warm = True
         self.held: list[Callable[[], object]] = []
         self.clock = ServerClock(lake.clock)
@@ -185,6 +206,7 @@ class Server:
         )
         self.current = CurrentFleet(self.url, LAYOUT)
         self.current.group = self.group
+        self.current.is_sure = lambda: self.is_sure
         self.acks: dict[int, str] = {}
         self.known_since: int | None = None
         self.kept: dict[str, set[str]] = {}
@@ -257,31 +279,43 @@ class Server:
 
     def create(self, table: str, marker: str) -> None:
         """A client asks this server to create a marker."""
-        if not (self.runs and self.has_joined):
-            return
         owner = self._owner(table)
-        if owner == self.url:
+        if not (self.runs and self.has_joined) or owner is None:
+            return
+        epoch = self.current.known.epoch
+        is_sent = owner != self.url and self._send(
+            owner, lambda to: to._in_doubt(table, marker, epoch)
+        )
+        if not is_sent:
             self._in_doubt(table, marker, None)
-        elif owner is not None:
-            epoch = self.current.known.epoch
-            self._send(owner, lambda to: to._in_doubt(table, marker, epoch))
 
     def _owner(self, table: str) -> str | None:
         return next((seat.url for seat in self.current.owners(table) if seat.url), None)
 
-    def _send(self, url: str, do: Callable[[Server], object]) -> None:
-        """Send a request; a server that is stopped gets it when it goes on."""
+    def _send(self, url: str, do: Callable[[Server], object]) -> bool:
+        """Send a request; a server that is stopped gets it when it goes on.
+
+        Returns false if it certainly gets to no server.
+        """
         to = self.lake.at(url)
+        if self.spares or not (to.is_up and to.has_joined):
+            return False
         if to.is_stopped:
             to.held.append(lambda: do(to))
-        elif to.is_up and to.has_joined:
+        else:
             do(to)
+        return True
+
+    def _passed_on(self, owner: str, table: str, marker: str) -> bool:
+        """Pass a creation on to its newer owner; return whether it may have got it."""
+        epoch = self.current.known.epoch
+        return self._send(owner, lambda to: to._in_doubt(table, marker, epoch, SETTLED))
 
     def _in_doubt(self, table: str, marker: str, epoch: int | None, unsure: str = "") -> None:
-        known = self.current.known
+        known, owner = self.current.known, self._owner(table)
         if not unsure and not self.is_sure:
             others = [s for s in self.lake.servers if s is not self and s.runs and s.has_joined]
-            others = [s for s in others if s.group]  # routers can't create
+            others = [s for s in others if s.group and not self.spares]  # routers can't create
             renewed = [s for s in others if s.is_sure]
             if renewed:
                 renewed[0]._in_doubt(table, marker, known.epoch, self.url)
@@ -289,51 +323,46 @@ class Server:
                 self._create(table, marker, epoch)
             return
         if not unsure:
-            if epoch is not None and epoch < known.epoch:
-                owner = self._owner(table)
-                if owner not in (None, self.url):
-                    mine = known.epoch
-                    self._send(
-                        str(owner),
-                        lambda to: to._in_doubt(table, marker, mine, SETTLED),
-                    )
-                    return
-        elif not self.is_sure:
-            return
-        elif unsure != SETTLED:
-            owner = self._owner(table)
-            if owner in (None, unsure):
-                return  # held, then refused
-            if owner != self.url:
-                self._send(
-                    owner,
-                    lambda to: to._in_doubt(table, marker, known.epoch, SETTLED),
-                )
-                return
-        self._create(table, marker, epoch)
+            is_newer = epoch is not None and epoch < known.epoch
+            goes_on = is_newer and owner not in (None, self.url)
+        elif not self.is_sure or (unsure != SETTLED and owner in (None, unsure)):
+            return  # held, then refused
+        else:
+            goes_on = unsure != SETTLED and owner != self.url
+        if not (goes_on and self._passed_on(str(owner), table, marker)):
+            self._create(table, marker, epoch)
 
     def _create(self, table: str, marker: str, epoch: int | None) -> None:
         if self.current.known.unaware(table, self.url, self.group, epoch):
             return  # held, then refused
         process, before = self.roster, self.current.known
-        # Another thread may replace what is known before the creation begins.
-        self.lake.decided.append(lambda: self._begin(process, table, marker, before))
+        membership = self.current.membership()
 
-    def _begin(self, process: Roster, table: str, marker: str, before: KnownFleet) -> None:
-        if self.roster is not process or not self.is_up:
-            return  # it has died
-        known: KnownFleet = self.current.known
+        def begin() -> None:
+            if self.roster is not process or not self.is_up:
+                return  # it has died
+            if self.is_stopped:
+                self.held.append(begin)
+            else:
+                self._begin(table, marker, before, membership)
+
+        if membership is None:
+            begin()  # at once, as it must end in time (``MoveMachine.advance``)
+        else:
+            # Another thread may replace what is known before the creation begins.
+            self.lake.decided.append(begin)
+
+    def _begin(self, table: str, marker: str, before: KnownFleet, membership: int | None) -> None:
+        known, owner = self.current.known, self._owner(table)
+        if owner is None:
+            return  # its server counts as dead
+        if known.former(table, self.group, before) and self._passed_on(owner, table, marker):
+            return
+        if not known.may_create(table, self.url, self.group):
+            return  # refused
         block = ExitStack()
         block.enter_context(self.current.creations.of(table))
-        if known.former(table, self.group, before):
-            block.close()
-            owner = self._owner(table)
-            if owner is not None:
-                self._send(
-                    owner,
-                    lambda to: to._in_doubt(table, marker, known.epoch, SETTLED),
-                )
-            return
         self.tables.names.add(table)
         now_s = self.lake.clock.monotonic()
-        self.lake.under_way.append(UnderWay(self, table, marker, now_s, block))
+        one = UnderWay(self, table, marker, now_s, membership, block)
+        self.lake.under_way.append(one)

@@ -35,6 +35,7 @@ FAULTS = (
     "cut off",
     "cut all off",
     "no disk",
+    "spare",
 )
 PATHS = ("/lake/hot/t", "/lake/hot/a", "/lake/hot")
 MOVING = TABLES[:2]
@@ -111,10 +112,12 @@ class MoveMachine(RuleBasedStateMachine):
             self.lake.decided.remove(decided)
             decided()
 
-    @rule(data=st.data())
-    def finish(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), is_answered=st.booleans())
+    def finish(self, data: st.DataObject, is_answered: bool) -> None:
+        """Have a marker on storage, and its client answered."""
         if self.lake.under_way:
-            self.lake.finish(data.draw(st.sampled_from(self.lake.under_way)))
+            one = data.draw(st.sampled_from(self.lake.under_way))
+            (self.lake.finish if is_answered else self.lake.write)(one)
 
     @rule(path=st.sampled_from(PATHS))
     def order(self, path: str) -> None:
@@ -194,9 +197,10 @@ class MoveMachine(RuleBasedStateMachine):
         path=st.sampled_from(PATHS),
         table=st.sampled_from(MOVING),
         seconds=st.sampled_from([int(DEAD_S) + 1, 2]),
+        so_far=st.sampled_from(["ended", "begun", "decided"]),
     )
-    def oversleep(self, path: str, table: str, seconds: int) -> None:
-        """Have tables move while the machine of their owner sleeps.
+    def oversleep(self, path: str, table: str, seconds: int, so_far: str) -> None:
+        """Have tables move while the machine of their owner sleeps, which creates a marker.
 
         Clients ask the others for markers meanwhile, and then the one that is awake again.
         """
@@ -207,7 +211,8 @@ class MoveMachine(RuleBasedStateMachine):
             return  # its seat is vacant
         at, server = next(each for each in enumerate(self.lake.servers) if each[1].url == owner)
         others = set(range(len(self.lake.servers))) - {at}
-        self.create([(at, "x")], table, "ended")  # it has the table's markers in memory
+        self.create([(at, "y")], table, "ended")  # it has the table's markers in memory
+        self.create([(at, "x")], table, so_far)
         self._stop(server)
         if server.is_stopped:
             server.clock.sleep()
@@ -215,9 +220,10 @@ class MoveMachine(RuleBasedStateMachine):
         self.advance(seconds, {at})
         for _ in range(3):
             self._all_step()
-        self.create([(each, marker) for marker in "xy" for each in others], table, "ended")
+        self.create([(each, marker) for marker in "Xy" for each in others], table, "ended")
         self._mend(at)
-        self.create([(at, "X"), (at, "Y")], table, "ended")
+        self.lake.settle()
+        self.create([(at, "Y")], table, "ended")
 
     @rule(path=st.sampled_from(PATHS), table=st.sampled_from(MOVING))
     def linger(self, path: str, table: str) -> None:
@@ -242,20 +248,25 @@ class MoveMachine(RuleBasedStateMachine):
         if not brings or server.is_stopped:
             return
         self._write_at_once()
-        self.lake.settle()
         server.is_stopped = True
         self.advance(int(DEAD_S) + 1, {*silent, at})
         server.is_stopped = False
+        self._go_on(server)
 
-    @rule(seconds=st.sampled_from([1, 2, 11]), silent=st.sets(servers))
-    def advance(self, seconds: int, silent: set[int]) -> None:
-        """Let time pass; creations take less time than a server's doubt comes before its end."""
+    @rule(seconds=st.sampled_from([1, 2, 11]), silent=st.sets(servers), lingers=st.booleans())
+    def advance(self, seconds: int, silent: set[int], lingers: bool = False) -> None:
+        """Let time pass; creations end before a server's doubt does, unless they linger.
+
+        Those that a server begins in doubt don't: that the store is away for all isn't asked again
+        at their end (docs/markers.md).
+        """
         for _ in range(seconds):
             self.lake.clock.advance(1_000)
             now_s = self.lake.clock.monotonic()
             self.lake.begin_all()
             for one in list(self.lake.under_way):
-                if now_s - one.began_s >= SURE_S - 1:
+                may_linger = lingers and one.membership is not None
+                if not may_linger and now_s - one.began_s >= SURE_S - 1:
                     self.lake.finish(one)
             for at, server in enumerate(self.lake.servers):
                 if at not in silent:
@@ -286,13 +297,15 @@ class MoveMachine(RuleBasedStateMachine):
         elif fault == "cut all off":
             for each in self.lake.servers:
                 each.state.is_away = True
+        elif fault == "spare":
+            server.spares = True
         else:
             server.can_warm = False
 
     def _stop(self, server: Server) -> None:
-        """Stop a server with no creation under way: the client of one would have left."""
-        self.lake.begin_all()
-        if all(one.server is not server for one in self.lake.under_way):
+        """Stop a server, unless it creates a marker in doubt (see ``advance``)."""
+        mine = [one for one in self.lake.under_way if one.server is server]
+        if all(one.membership is not None for one in mine):
             server.is_stopped = server.is_up
 
     @precondition(lambda self: "undo" in self.allowed)
@@ -324,7 +337,11 @@ class MoveMachine(RuleBasedStateMachine):
         if not server.is_up:
             server.start()
         server.state.is_away, server.state.dies_at, server.can_warm = False, None, True
-        server.is_stopped = False
+        server.is_stopped = server.spares = False
+        self._go_on(server)
+
+    def _go_on(self, server: Server) -> None:
+        """Have a server that goes on do what has been held meanwhile."""
         held, server.held = server.held, []
         for do in held:
             do()
