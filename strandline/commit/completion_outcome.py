@@ -11,6 +11,10 @@ files name different data files. From table version 8 on the file's name has the
 exclusive creation doesn't exclude a second file under a new time. A create is therefore repeated
 under the same name only.
 
+On a file system that doesn't write files as a whole, a create that fails may leave a torn file, on
+a full disk an empty one. It puts the instant on the timeline as completed, but nobody can read what
+it did. Its writer deletes it while it holds the lock: no other writer can have built on it.
+
 Another writer that considers this one dead may roll the instant back at the same time. It puts its
 rollback on the timeline, and then, before it deletes a file, checks whether the instant has
 completed. This writer completes the instant first, and then searches the timeline for such a
@@ -73,7 +77,8 @@ def complete_surely(
     Raises:
         ConcurrentWriteError: It was rolled back and isn't completed, or another writer has executed
             its plan.
-        CommitOutcomeUnknownError: It may be completed, now or later; or its completed file is torn.
+        CommitOutcomeUnknownError: It may be completed, now or later; or its completed file was
+            torn, and is deleted if the storage allows.
     """
     for attempt in range(1, _ATTEMPTS + 1):
         try:
@@ -91,7 +96,7 @@ def complete_surely(
             found = _completed(meta, instant)
             if found is not None:
                 if _is_torn(meta, found):
-                    raise _unknown(meta, instant, error) from error
+                    raise _without_torn(meta, found, error, check_alive) from error
                 if not _is_ours(meta, found, metadata, error):
                     raise ConcurrentWriteError(
                         f"{found} of {meta.storage.base_path} was completed by another writer",
@@ -111,7 +116,7 @@ def complete_or_find(
 
     If that fails, its completed file may be there nevertheless: another writer has finished it, or
     the request has taken effect, and its answer was lost. It is completed in either case, unless
-    the file is torn, as on a full disk whose file system doesn't write it as a whole.
+    the file is torn. Then that is deleted: a rollback or clean can be carried out again.
 
     Raises:
         StrandlineError: As ``TableMetaClient.complete``, if no completed file is seen.
@@ -119,11 +124,15 @@ def complete_or_find(
     try:
         return meta.complete(instant, metadata, completion_time)
     # Whichever call failed, the request may have taken effect.
-    except Exception:
+    except Exception as error:
         found = _completed(meta, instant)
-        if found is None or _is_torn(meta, found):
-            raise
-        return found
+        if found is not None and not _is_torn(meta, found):
+            return found
+        # A file that was there before the create may be another writer's, which is writing it.
+        if found is not None and not isinstance(error, ConcurrentWriteError):
+            with survived(f"the torn file of {found} stays"):
+                meta.delete_instant_file(found)
+        raise
 
 
 def withdraw_if_rolled_back(meta: TableMetaClient, completed: Instant, seen: Timeline) -> Timeline:
@@ -261,8 +270,14 @@ def _completed(meta: TableMetaClient, instant: Instant) -> Instant | None:
 
 
 def _is_torn(meta: TableMetaClient, found: Instant) -> bool:
-    """Return whether the completed file of an instant is there but has no valid content."""
+    """Return whether the completed file of an instant is there but has no valid content.
+
+    It is one of this package, which never completes an instant with an empty file, as Hudi may.
+    """
     try:
+        if not meta.read_bytes(found):
+            logger.warning("the completed file of %s is empty", found)
+            return True
         meta.read(found)
     except CorruptMetadataError as error:
         logger.warning("%s", error)
@@ -270,6 +285,29 @@ def _is_torn(meta: TableMetaClient, found: Instant) -> bool:
     except Exception as error:  # noqa: BLE001 - the file is there, which is what counts
         logger.info("the completed file of %s can't be read now: %s", found, error)
     return False
+
+
+def _without_torn(
+    meta: TableMetaClient, torn: Instant, error: Exception, check_alive: Callable[[], None]
+) -> CommitOutcomeUnknownError:
+    """Delete this writer's torn completed file; return the error for its commit.
+
+    The commit stays in doubt: an earlier request may be under way. If another writer may have taken
+    over, the file may be that one's, which is still writing it, and stays.
+    """
+    unknown = _unknown(meta, torn, error)
+    try:
+        check_alive()
+        meta.delete_instant_file(torn)
+    # Whichever call failed, the file may still be there.
+    except Exception as failure:  # noqa: BLE001 - the caller is to get the commit's error
+        logger.warning("the torn file of %s stays: %s", torn, failure)
+        unknown.hint = (
+            f"if the file {meta.storage.base_path}/{meta.path_of(torn)} is there and damaged,"
+            " delete it: then the next write rolls the commit back when its heartbeat has expired."
+            " Repeat the write only then"
+        )
+    return unknown
 
 
 def _is_ours(

@@ -393,7 +393,8 @@ class WriteClient:
         """Plan a compaction of a merge-on-read table, for ``compact`` or Hudi to execute.
 
         It takes the file groups that ``hoodie.compaction.strategy`` chooses, whenever the last
-        compaction was. Failed writes are rolled back first.
+        compaction was. Failed writes are rolled back first, but from table version 8 on, where they
+        forbid no plan, a lazy policy leaves them to the clean.
 
         Returns:
             Requested time of the compaction; ``None`` if no file group has logs to compact, but for
@@ -460,23 +461,22 @@ class WriteClient:
         """Check that a table can be compacted, and roll back failed writes to it.
 
         Those that a lazy policy leaves to the clean are rolled back, too, if they would forbid a
-        plan: in table version 6.
+        plan: in table version 6. From version 8 on a pending rollback forbids one; those that dead
+        writers of this package left are finished with each policy.
         """
         context = self._context
         check_compactable(target)
         context.last_timeline.forget()
-        rollbacks = context.rollbacks(target.meta)
-        rollbacks.repair(target.timeline)
-        if plans and target.config.version < FIRST_LOGS_OF_WRITERS:
-            rollbacks.roll_back_failed()
+        forbidden = plans and target.config.version < FIRST_LOGS_OF_WRITERS
+        context.rollbacks(target.meta).repair(target.timeline, all_failed=forbidden)
         return target
 
     @_recorded("rollback")
     def rollback(self, instant: str) -> str:
         """Roll back the newest completed commit.
 
-        Failed writes are rolled back and unfinished rollbacks finished first. It waits while a data
-        file of the commit may still appear.
+        Failed writes are rolled back and unfinished rollbacks finished first, with a lazy policy,
+        too. It waits while a data file of the commit may still appear.
 
         Args:
             instant: Requested time of the commit.
@@ -499,7 +499,7 @@ class WriteClient:
         target = self._target()
         context.last_timeline.forget()
         rollbacks = context.rollbacks(target.meta)
-        rollback = rollbacks.repair(target.timeline).get(instant)
+        rollback = rollbacks.repair(target.timeline, all_failed=True).get(instant)
         if rollback is None:
             rollback = rollbacks.roll_back_completed(instant)
         context.embedded.sync_ready()

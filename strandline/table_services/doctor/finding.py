@@ -72,7 +72,9 @@ _REMEDIES: Final = {
         "instant-completed-twice": "compare the two files; delete the one whose data files are"
         " gone",
         "timeline-incomplete": "restore the instants' files; until then no data file is deleted",
-        "broken-instant": "restore the file; a pending instant can be rolled back",
+        "broken-instant": "restore the file; if its writer failed completing the instant, delete"
+        " it instead: the next write rolls a commit back, or finishes a rollback, the next clean a"
+        " clean; a pending instant can be rolled back",
         "rollback-pending": "the next write of any writer finishes it from its plan",
         "broken-archive": "restore the folder of the archived timeline",
         "archive-file-missing": "restore the file; without it, as-of reads and readers that are"

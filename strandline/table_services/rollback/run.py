@@ -106,15 +106,17 @@ class Rollbacks:
             self._counted, self._times, self._clock, self._lock, self._policy.heartbeats
         )
 
-    def repair(self, timeline: Timeline) -> dict[str, str]:
+    def repair(self, timeline: Timeline, *, all_failed: bool = False) -> dict[str, str]:
         """Clean up after failed writers, before a write.
 
         Finishes pending rollbacks, rolls back failed writes and sweeps leftover markers and
         heartbeats. If the policy is lazy, it leaves failed writes to the clean, except those that
-        were completing: every commit to the same file groups would conflict with them.
+        were completing: every commit to the same file groups would conflict with them; and Hudi's
+        rollbacks, except those of completed commits.
 
         Args:
             timeline: The active timeline, just read.
+            all_failed: Whether to leave none to the clean.
 
         Returns:
             Requested time of each write rolled back → requested time of its rollback, ascending.
@@ -124,8 +126,8 @@ class Rollbacks:
             ConcurrentWriteError: A pending instant's writer is alive, or may be.
             LockError: The lock can't be acquired, or was lost.
         """
-        repair = self._repair_obstacles if self._policy.lazy else self._roll_back_all
-        undone = repair(timeline)
+        is_lazy = self._policy.lazy and not all_failed
+        undone = self._repair_obstacles(timeline) if is_lazy else self._roll_back_all(timeline)
         # Sweep last, because the rollbacks above are planned from markers.
         with child("sweep markers"):
             has_swept = self._sweep()
@@ -312,18 +314,18 @@ class Rollbacks:
         return dict(sorted(undone.items()))
 
     def _repair_obstacles(self, timeline: Timeline) -> dict[str, str]:
-        """Finish the rollbacks of completed commits, and roll back failed ones in doubt.
+        """Finish this package's rollbacks and those of completed commits; undo commits in doubt.
 
-        If the next write built on such a commit, the commit's rollback would delete files on which
-        the newer commit builds. Once a rollback is inflight, its commit may not be completed any
-        more. Hudi's inflight ones are left to the clean: before 1.2.0 also live ones have no
-        heartbeat.
+        If the next write built on a completed commit, the commit's rollback would delete files on
+        which the newer commit builds; once it is inflight, its commit may not be completed any
+        more. Each pending rollback, even one that only was requested, keeps compactions from being
+        planned. Hudi's others are left to the clean: before 1.2.0 also live ones have no heartbeat.
         """
         undone: dict[str, str] = {}
         for rollback, plan in self._rollbacks_in(timeline):
             target = _target_of(plan, timeline)
-            is_begun = rollback.state is State.INFLIGHT and self._heartbeats.is_ours(rollback)
-            if is_begun or (target is not None and target.is_completed):
+            undoes_completed = target is not None and target.is_completed
+            if undoes_completed or self._heartbeats.is_ours(rollback):
                 undone.update(self._resume(rollback, plan, timeline))
         for instant in timeline.pending():
             if self._is_write(instant) and self._heartbeats.died_completing(instant):

@@ -173,28 +173,76 @@ def test_a_rollback_that_took_effect_is_completed_whatever_its_answer_was(base, 
     assert meta.active_timeline().find(R, ROLLBACK) == completed
 
 
-def tear(base):
+@pytest.fixture(params=[b"", b"{"], ids=["empty", "cut"])
+def torn(request):
+    """What a create that fails may leave: on a full disk mostly an empty file."""
+    return request.param
+
+
+def tear(base, content, error=None):
     """Return a hook with which a create leaves a part of its content, and fails."""
 
     def hook(kind, path):
         if kind == "create":
-            (base / path).write_bytes(b"{")
-            raise StorageUnavailableError("No space left on device")
+            (base / path).write_bytes(content)
+            raise error or StorageUnavailableError("No space left on device")
 
     return hook
 
 
-def test_a_commit_whose_file_is_torn_is_in_doubt(base):
-    meta, instant = begun(base, before=tear(base))
-    with pytest.raises(CommitOutcomeUnknownError, match="No space left on device"):
+def test_a_commit_whose_file_is_torn_is_in_doubt_and_the_file_is_deleted(base, torn):
+    """It counted as completed, although nobody could read what it had written."""
+    meta, instant = begun(base, before=tear(base, torn))
+    with pytest.raises(CommitOutcomeUnknownError, match="No space left on device") as info:
         finish(meta, instant)
+    assert f"{meta.layout.folder} has a file {T}" in info.value.hint
+    assert completed_files(base) == []
+    assert meta.active_timeline().find(T, COMMIT) == instant
 
 
-def test_a_rollback_whose_file_is_torn_has_failed(base):
+def test_a_torn_file_stays_once_another_writer_may_have_taken_over(base, torn):
+    """That one may have executed the plan, and be writing the file."""
+    meta, instant = begun(base, before=tear(base, torn, AlreadyExistsError("412")))
+
+    def taken_over():
+        raise ConcurrentWriteError("expired")
+
+    with pytest.raises(CommitOutcomeUnknownError) as info:
+        finish(meta, instant, taken_over)
+    (name,) = completed_files(base)
+    assert f"{base}/{meta.layout.folder}/{name} is there and damaged, delete it" in info.value.hint
+
+
+def test_of_a_torn_file_that_can_not_be_deleted_the_hint_says_what_to_do(base, torn):
+    tears, refuses = tear(base, torn), failing("delete", "")
+
+    def before(kind, path):
+        tears(kind, path)
+        refuses(kind, path)
+
+    meta, instant = begun(base, before)
+    with pytest.raises(CommitOutcomeUnknownError) as info:
+        finish(meta, instant)
+    (name,) = completed_files(base)
+    assert f"{base}/{meta.layout.folder}/{name} is there and damaged, delete it" in info.value.hint
+
+
+def test_a_rollback_whose_file_is_torn_has_failed_and_can_be_carried_out_again(base, torn):
     meta, rollback = undoing(base)
-    meta.storage.hooks[0] = tear(base)
+    meta.storage.hooks[0] = tear(base, torn)
     with pytest.raises(StorageUnavailableError, match="No space left on device"):
         find(meta, rollback)
+    assert meta.active_timeline().find(R, ROLLBACK) == rollback
+    meta.storage.hooks[0] = None
+    assert find(meta, rollback).is_completed
+
+
+def test_the_file_that_another_writer_of_a_rollback_is_writing_stays(base, torn):
+    meta, rollback = undoing(base)
+    meta.storage.hooks[0] = tear(base, torn, AlreadyExistsError("taken"))
+    with pytest.raises(ConcurrentWriteError, match="created by another writer"):
+        find(meta, rollback)
+    assert meta.active_timeline().find(R, ROLLBACK).is_completed
 
 
 @pytest.mark.parametrize("is_blind", [False, True])

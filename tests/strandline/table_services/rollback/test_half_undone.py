@@ -9,7 +9,8 @@ from __future__ import annotations
 import pytest
 
 from strandline.commit.lock.base import TableLock
-from strandline.commit.others_heartbeats import heartbeat_path
+from strandline.commit.others_heartbeats import HeartbeatSettings, heartbeat_path
+from strandline.commit.own_heartbeat import Heartbeat
 from strandline.table_services.rollback.plan import plan_rollback
 from tests.kit.concurrency.manual_clock import LaterClock
 from tests.kit.storage.hooked_storage import HookedStorage
@@ -149,3 +150,32 @@ def test_no_write_begins_beside_a_live_one_of_hudi_while_the_commit_is_completed
     with pytest.raises(ConcurrentWriteError, match=f"rollback {time} .* is undoing commit"):
         setting.rollbacks(policy, lock).check_alone(ours, timeline)
     assert setting.exists("eu/a.parquet")
+
+
+@pytest.mark.parametrize(
+    ("beats", "is_finished"), [("dead", True), ("ours", False), ("hudis", False), ("none", False)]
+)
+@pytest.mark.parametrize("version", [6, 9])
+def test_a_lazy_write_finishes_a_requested_one_only_if_its_writer_of_this_package_is_dead(
+    beats, is_finished, version
+):
+    """While it is there no compaction is planned. A live one needs no help, Hudi's has no beat."""
+    setting = Setting(MemoryStorage(now_ms=SystemClock().now_ms), version)
+    commit = setting.pending_commit("eu/a.parquet")
+    plan = plan_rollback(commit, [setting.path("eu/a.parquet")], setting.storage.base_path)
+    time = f"{int(commit.requested_time) + 1}"
+    rollback = setting.meta.create_requested(ROLLBACK, time, plan)
+    if beats == "dead":
+        heartbeat = Heartbeat(setting.storage, HeartbeatSettings(), SystemClock())
+        heartbeat.start(time)
+        heartbeat.abandon()
+    elif beats == "ours":
+        alive(setting, rollback)
+    elif beats == "hudis":
+        setting.storage.files[heartbeat_path(time)] = (HUDIS, setting.clock.now_ms())
+    lock = TableLock(SharedLock(setting.storage.base_path))
+    assert setting.repair(LAZY, lock) == ({commit.requested_time: time} if is_finished else {})
+    assert setting.waited == 0
+    assert setting.exists("eu/a.parquet") is not is_finished
+    state = State.COMPLETED if is_finished else State.REQUESTED
+    assert setting.states(ROLLBACK) == {time: state.value}

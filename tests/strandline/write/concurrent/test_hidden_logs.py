@@ -20,7 +20,12 @@ from tests.kit.storage.faulty_storage import Crash
 from tests.kit.storage.hooked_storage import HookedStorage, failing
 from tests.kit.tables import reader
 from tests.strandline.write.tables import client, row, table
-from timeline.errors import ConcurrentWriteError, StorageUnavailableError, WriteConflictError
+from timeline.errors import (
+    ConcurrentWriteError,
+    IllegalTransitionError,
+    StorageUnavailableError,
+    WriteConflictError,
+)
 
 OPTIONS = {
     "datasource__write__table__type": "MERGE_ON_READ",
@@ -227,6 +232,64 @@ def test_a_hidden_log_is_found_if_a_rollback_has_deleted_the_other_writes_file(b
     with client(base, **OPTIONS) as c:
         assert c.compact() is not None
     assert rows(base) == [("new", 1), ("old", 5)]
+
+
+def dead_insert(base: Path) -> None:
+    """Leave an insert that has rewritten a small file, and whose process has died."""
+
+    def die() -> None:
+        raise Crash
+
+    with pytest.raises(Crash), client(base, with_its_files_written(base, die), **OPTIONS) as c:
+        c.insert(table(row("small")))
+
+
+def test_a_rollback_that_a_dead_clean_has_only_requested_forbids_no_compaction(base: Path) -> None:
+    """It did until the next clean."""
+    with client(base, **OPTIONS) as c:
+        c.insert(table(row("b", "us")))
+        c.upsert(table(row("b", "us", 4)))
+    dead_insert(base)
+
+    def die(kind: str, path: str) -> None:
+        if kind == "create" and path.endswith(".rollback.inflight"):
+            raise Crash
+
+    with (
+        pytest.raises(Crash),
+        client(base, HookedStorage(base, before=die), **OPTIONS, clock=LaterClock()) as c,
+    ):
+        c.clean()
+    with client(base, **OPTIONS, clock=LaterClock(2)) as c:
+        assert c.compact() is not None
+    assert rows(base) == [("b", 4), ("old", 1)]
+
+
+def test_a_rollback_undoes_dead_newer_writes_first_with_a_lazy_policy_too(base: Path) -> None:
+    """It was refused, as the commit isn't the newest write then."""
+    with client(base, **OPTIONS) as c:
+        newest = c.insert(table(row("b", "us"))).instant
+    dead_insert(base)
+    with client(base, **OPTIONS, clock=LaterClock()) as c:
+        c.rollback(newest)
+    assert rows(base) == [("old", 1)]
+    assert reader.leftovers(base) == []
+
+
+def test_a_rollback_beside_a_live_newer_write_is_refused_with_a_lazy_policy(base: Path) -> None:
+    with client(base, **OPTIONS) as c:
+        newest = c.insert(table(row("b", "us"))).instant
+
+    def roll_back() -> None:
+        with (
+            client(base, **OPTIONS) as c,
+            pytest.raises(IllegalTransitionError, match="isn't the newest write"),
+        ):
+            c.rollback(newest)
+
+    with client(base, with_its_files_written(base, roll_back), **OPTIONS) as c:
+        c.insert(table(row("small")))
+    assert rows(base) == [("b", 1), ("old", 1), ("small", 1)]
 
 
 def forget_who_undoes(base: Path) -> None:
