@@ -250,7 +250,7 @@ def test_a_rollback_waits_if_the_look_for_notes_was_interrupted(
         with pytest.raises(KeyboardInterrupt):
             c.insert(NEW)
     monkeypatch.undo()
-    assert beating() == []
+    assert beating() == set()
     assert len(setting.repair(EAGER)) == 1
     assert setting.waited >= HEARTBEATS.timeout_ms / 1000
 
