@@ -118,14 +118,17 @@ def test_changes_are_told_after_a_lost_connection_and_a_lost_session(
         told = Told()
         one.watch("a", told)
         line.cut()
+        told.wait()  # that the store is away
         version = two.write(Put("a", b"1"))
         line.mend()
         told.wait()
         before = session_of(one)
         server.end_session(before)
         wait_until_connected(one, before)
-        two.write(Put("a", b"2", version))
+        version = two.write(Put("a", b"2", version))
         told.wait()
+        while one.get("a") != Versioned(b"2", version):
+            told.wait()  # before, that the store was away
 
 
 def test_random_steps_of_two_clients(server: ZookeeperServer) -> None:
