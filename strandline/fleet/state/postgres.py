@@ -146,7 +146,8 @@ class PostgresRows(StateRows):
         All in one statement, as members do little else.
         """
         # Its own row first, the only one that it waits for: who has that row may wait for others.
-        # So rows that another transaction has are left to it.
+        # So the deletion counts the renewed rows, which has these done before, and rows that
+        # another transaction has are left to it.
         renewed = (
             "WITH renewed AS (UPDATE there SET renewed = clock_timestamp()"
             " WHERE fleet = %(fleet)s AND key = %(key)s AND holder = %(holder)s RETURNING version),"

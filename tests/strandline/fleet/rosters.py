@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from strandline.fleet.roster import Roster
+from strandline.fleet.seats import Fleet
 from strandline.fleet.state.sqlite import SqliteState
 from tests.kit.concurrency.manual_clock import ManualClock
 
@@ -41,3 +42,8 @@ class Servers:
             self.clock.advance(step_s * 1_000)
             for server in servers:
                 server.step()
+
+
+def held(fleet: Fleet) -> dict[int, str]:
+    """Return number → holder's address of all seats."""
+    return {seat.number: seat.url for seat in fleet.seats}

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -14,13 +12,6 @@ from strandline.fleet.state.base import Put
 from tests.strandline.fleet.hooked_state import Meanwhile
 from tests.strandline.fleet.rosters import Servers
 from timeline.errors import StateUnavailableError
-
-
-@pytest.fixture
-def servers(tmp_path: Path) -> Iterator[Servers]:
-    running = Servers(tmp_path / "fleet.db")
-    with running.opened:
-        yield running
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
@@ -16,19 +15,6 @@ from tests.strandline.fleet.hooked_state import Meanwhile
 from tests.strandline.fleet.rosters import Servers
 
 BOTH = {0: "http://a:1", 1: "http://b:1"}
-
-
-@pytest.fixture
-def servers(tmp_path: Path) -> Iterator[Servers]:
-    running = Servers(tmp_path / "fleet.db")
-    with running.opened:
-        yield running
-
-
-@pytest.fixture
-def hooked(servers: Servers) -> Meanwhile:
-    """The store of the leader."""
-    return Meanwhile(servers.client())
 
 
 @pytest.fixture
